@@ -1,8 +1,9 @@
-//! Dirty bits for state that is not words: an owner of per-CPU state notes here what it changed.
+//! Dirty bits for state that is not in words: an owner of per-CPU state records here what it
+//! changed.
 //!
-//! The protocol is that of [`dirty`](crate::dirty), its half for locked adds: store first, then
-//! look at the bit. The user stores with any ordering, so that the order between the store and the
-//! look is made by fences, one on each side.
+//! The protocol is the half of [`dirty`](crate::dirty) for locked adds: store first, then load the
+//! bit. The user stores with any ordering, so fences, one on each side, order the store before the
+//! load.
 
 #[cfg(not(loom))]
 use crossbeam_utils::CachePadded;
@@ -19,10 +20,10 @@ use crate::sync::atomic::{Ordering, fence};
 /// A dirty bit per thing and row. A row belongs to a CPU, where the kernel tells the CPU cheaply,
 /// or is shared by some threads.
 ///
-/// Marking what is dirty already costs a fence and a load; the first time after a
-/// [`take`](DirtySet::take) four locked instructions more. Taking costs two loads per row, and one
-/// for each 64 things near a dirty one. When the state is one number, an [`Area`](crate::Area) is
-/// cheaper: its sequences need no fence.
+/// Marking a thing that is already dirty costs a fence and a load; the first time after a
+/// [`take`](DirtySet::take) it costs four more locked instructions. Taking costs two loads per row,
+/// and one for each 64 things near a dirty one. When the state is a single number, an
+/// [`Area`](crate::Area) is cheaper: its sequences need no fence.
 ///
 /// # Examples
 /// ```
@@ -44,7 +45,7 @@ use crate::sync::atomic::{Ordering, fence};
 #[cfg(not(loom))]
 #[derive(Debug)]
 pub struct DirtySet {
-    /// Padded, so that CPUs do not pass a cache line to and fro that neither reads for the other.
+    /// Padded to avoid false sharing between CPUs.
     rows: Box<[CachePadded<Row>]>,
     len: usize,
     hint: ResolvedHint,
@@ -61,7 +62,7 @@ struct Row {
     tally: AtomicU64,
 }
 
-/// The most rows. Beyond this many CPUs two share one.
+/// Maximum number of rows. With more CPUs, several share a row.
 #[cfg(not(loom))]
 const ROWS_MAX: usize = 64;
 
@@ -89,27 +90,27 @@ impl DirtySet {
         }
     }
 
-    /// Returns how many rows there are: as many in every set of the process.
+    /// Returns the number of rows, which is the same for every set of the process.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.rows.len()
     }
 
-    /// Returns the row for the calling thread: its CPU's where that is cheap to know. Any other row
-    /// would do as well, because the thread may move at any time.
+    /// Returns the row for the calling thread: its CPU's row where the CPU is cheap to determine.
+    /// Any other row would also be correct, because the thread may move at any time.
     #[inline]
     #[must_use]
     pub fn row(&self) -> usize {
         locked::row(self.hint, self.rows.len())
     }
 
-    /// Returns for how many things there are bits.
+    /// Returns the number of things for which there are bits.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns whether there are none.
+    /// Returns whether there are no bits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -122,8 +123,8 @@ impl DirtySet {
     /// When there is no such row or thing.
     ///
     /// # Ordering
-    /// A thread that [takes](DirtySet::take) this mark, or took it while this looked at it, sees
-    /// all stores before this call, whatever their ordering.
+    /// A thread that [takes](DirtySet::take) this mark, or took it while this call examined it,
+    /// sees all stores before this call, whatever their ordering.
     #[inline]
     pub fn mark(&self, row: usize, thing: usize) {
         assert!(thing < self.len, "no such mark");
@@ -158,19 +159,19 @@ impl Row {
     }
 }
 
-/// The marking half: after the change.
+/// Does the marking half, after the change.
 #[inline]
 fn mark_after(marks: &DirtyBits<'_>, thing: usize) {
-    // SeqCst: between the caller's stores and the look; pairs with the fence in `fence_after_take`.
-    // Whichever fence comes first, either the taker sees the stores, or this thread sees the bit
-    // taken.
+    // SeqCst: between the caller's stores and the load of the bit; pairs with the fence in
+    // `fence_after_take`. Whichever fence comes first, either the taker sees the stores, or this
+    // thread sees the bit taken.
     fence(Ordering::SeqCst);
     if !marks.is_dirty(thing) {
         marks.mark(thing);
     }
 }
 
-/// The taking half: between the bits and the look at what changed.
+/// Does the taking half, between taking the bits and loading the changed state.
 #[inline]
 fn fence_after_take() {
     // SeqCst: pairs with the fence in `mark_after`, so that either this thread sees the stores
@@ -250,7 +251,7 @@ mod tests {
             });
             while updaters.iter().any(|updater| !updater.is_finished()) {
                 let (before, found) = (changes.load(Relaxed), collect());
-                // Some were found, and others are made.
+                // Some changes were found, and others are being made.
                 witness.met(found != 0 && changes.load(Relaxed) != before);
             }
         });
@@ -275,7 +276,7 @@ mod loom_tests {
     }
 
     impl Shared {
-        /// DirtyLines already: the case in which an update relies on the fence.
+        /// Makes a state that is already dirty: the case in which an update relies on the fence.
         fn marked() -> Arc<Shared> {
             Arc::new(Shared {
                 line: AtomicU64::new(1),
@@ -300,15 +301,15 @@ mod loom_tests {
         }
     }
 
-    /// One update and one take at the same time, with the given halves; then either the taker saw
-    /// the update, or the update left a mark for the next.
+    /// Runs one update and one take concurrently, with the given halves; afterwards either the
+    /// taker saw the update, or the update left a mark for the next one.
     fn race(mark: fn(&DirtyBits<'_>), after_take: fn()) {
         crate::models::explore_all(move || {
             let shared = Shared::marked();
             let updater = {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || {
-                    // The user's own ordering, the weakest there is.
+                    // The user's own ordering is the weakest possible.
                     shared.state.store(1, Ordering::Relaxed);
                     mark(&shared.row());
                 })

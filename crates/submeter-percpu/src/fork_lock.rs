@@ -1,9 +1,10 @@
-//! A lock for changes of mode and the like, which a fork cannot leave locked.
+//! A lock for changes of mode and the like that a fork cannot leave locked.
 //!
-//! Held for some tens of instructions, or for a sum over all CPUs, never across a barrier or a
-//! callback: waiting is spinning, then sleeping. A thread that held it in the parent does not exist
-//! in a forked child; its generation tells, and the lock is taken from it. A change to the guarded
-//! state must therefore be written so that the next holder can continue it wherever it stopped.
+//! It is held for some tens of instructions, or for a sum over all CPUs, never across a barrier or
+//! a callback, so waiters spin and then sleep. A thread that held it in the parent does not exist
+//! in a forked child; its generation shows that, and the lock is taken over. A change to the
+//! guarded state must therefore be written so that the next holder can continue it wherever it
+//! stopped.
 
 use crate::sync::atomic::{AtomicU16, Ordering};
 
@@ -19,7 +20,7 @@ pub struct ForkLock {
     holder: AtomicU16,
 }
 
-/// Shows that the lock is held; lets go when dropped.
+/// Proof that the lock is held; releases it when dropped.
 #[must_use = "it lets go at once otherwise"]
 #[derive(Debug)]
 pub struct Held<'a> {
@@ -35,14 +36,14 @@ impl ForkLock {
         ForkLock { holder: AtomicU16::new(0) }
     }
 
-    /// Makes it look as a fork leaves it whose parent holds it.
+    /// Makes the lock look as it does in a forked child whose parent holds it.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn abandon(&self) {
         // Relaxed: one thread.
         self.holder.store(name() + 7, Ordering::Relaxed);
     }
 
-    /// Waits for the lock, or takes it from one that stayed behind at a fork.
+    /// Waits for the lock, or takes it over from a holder that a fork left behind.
     pub fn lock(&self) -> Held<'_> {
         let mut rounds = 0;
         loop {
@@ -53,22 +54,22 @@ impl ForkLock {
         }
     }
 
-    /// Lets go of what the calling thread holds.
+    /// Releases the lock, which the calling thread holds.
     pub(crate) fn unlock(&self) {
         // Release: pairs with the Acquire in `try_lock`.
         self.holder.store(0, Ordering::Release);
     }
 
-    /// Returns `None` where another thread of this process holds it, or was faster.
+    /// Takes the lock; `None` where another thread of this process holds it, or was faster.
     pub(crate) fn try_lock(&self) -> Option<Held<'_>> {
         let here = name();
-        // Acquire: pairs with the Release in `unlock`. Relaxed on failure: the caller reads nothing
-        // then.
+        // Acquire: pairs with the Release in `unlock`. Relaxed on failure: the caller then reads
+        // nothing.
         match self.holder.compare_exchange(0, here, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => Some(Held { lock: self }),
             Err(holder) if holder == here => None,
             Err(holder) => {
-                // Acquire: as above; all that the fork copied is visible anyway. Relaxed on
+                // Acquire: as above; everything that the fork copied is visible anyway. Relaxed on
                 // failure: another thread of this process was faster.
                 let (order, failed) = (Ordering::Acquire, Ordering::Relaxed);
                 let stolen = self.holder.compare_exchange(holder, here, order, failed);
@@ -79,8 +80,8 @@ impl ForkLock {
 }
 
 impl Held<'_> {
-    /// Leaves it locked, for [`ForkLock::unlock`]: a holder of many locks has no place for so many
-    /// guards.
+    /// Leaves the lock taken, for [`ForkLock::unlock`]: a holder of many locks has no place for as
+    /// many guards.
     #[cfg(not(loom))]
     pub(crate) fn leave_locked(self) {
         std::mem::forget(self);
@@ -109,11 +110,11 @@ fn wait(_: &mut u32) {
     loom::thread::yield_now();
 }
 
-/// Returns what this process is called as a holder. One of those that it was forked from is called
-/// the same if there are 65,535 forks between: each a child of the one before, and with that lock
-/// held in the first.
+/// Returns the name of this process as a holder. An ancestor has the same name if there are 65,535
+/// forks in between. This matters only if each is a child of the one before, and the first held
+/// that lock.
 fn name() -> u16 {
-    // Of the remainder, which fits.
+    // Truncates the remainder, which fits.
     (generation() % u32::from(u16::MAX)) as u16 + 1
 }
 

@@ -1,28 +1,30 @@
 //! Per-CPU storage, counters and reference counts.
 //!
-//! Users depend on the `submeter` crate, which re-exports what is here.
+//! Depend on the `submeter` crate instead: it re-exports what users need.
 //!
-//! - [`storage`]: words that every CPU has its own copy of, in one reserved range of addresses.
-//! - [`dirty`]: which lines of that storage changed, so that a flush costs what changed.
-//! - [`dirty_set`]: the same for state that is not words.
-//! - [`pending`]: sums of what was added since a collection began, which none has to reset.
+//! - [`storage`]: words of which every CPU has its own copy, in one reserved range of addresses.
+//! - [`dirty`]: which lines of that storage changed, so that the cost of a flush depends on what
+//!   changed only.
+//! - [`dirty_set`]: the same for state that is not in words.
+//! - [`pending`]: sums of what was added since a collection began; no collection resets them.
 //! - [`counter`]: one number, added to by every CPU, read approximately or exactly, or kept below
 //!   a limit.
-//! - [`TokenBucket`]: how much may be taken per time.
-//! - [`seq_latch`]: words that one thread writes and any thread reads, all of one moment.
+//! - [`TokenBucket`]: a rate limit with a burst.
+//! - [`seq_latch`]: words that one thread writes and any thread reads as a consistent snapshot.
 //! - [`percpu_ref`]: reference counts that cost a plain add until they are killed.
-//! - [`rcuref`]: reference counts for what is looked up: unconditional to take, freed after a grace
-//!   period.
-//! - [`slots`]: how many may be inside at once, and the line of those that wait.
-//! - [`free_list`]: numbers that are free, without a lock.
-//! - [`fork_lock`]: a lock that is taken from a holder that stayed behind at a fork.
-//! - [`process_lock`]: locks that notice when their holder stayed behind at a fork.
-//! - [`wakers`]: those that wait for one event, each in its own process.
-//! - [`misuse`]: reports of misuse that the reference counts contained.
+//! - [`rcuref`]: reference counts for objects found by lookup: a get is unconditional, memory is
+//!   freed after a grace period.
+//! - [`slots`]: a limit on how many may be inside at once, and the queue of waiters.
+//! - [`free_list`]: a lock-free list of unused numbers.
+//! - [`fork_lock`]: a lock that can be taken over from a holder left behind by a fork.
+//! - [`process_lock`]: locks that detect that a fork left their holder behind.
+//! - [`wakers`]: the waiters for one event, each in its own process.
+//! - [`misuse`]: reports of misuse that the reference counts detected and contained.
 //!
-//! `unsafe` lives in the files called `raw.rs` and in `backend/`; everything else is the safe face.
+//! `unsafe` lives in the files called `raw.rs` and in `backend/`; everything else is the safe
+//! interface.
 
-// Under loom only the models use these: their faces need storage, which loom cannot run.
+// Under loom only the models use these: their interfaces need storage, which loom cannot run.
 #[cfg(any(test, not(loom)))]
 pub mod counter;
 pub mod dirty;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::Write;
 use std::sync::OnceLock;
-// Not the models' atomics: no model looks at a flag that only elects who prints.
+// Not the models' atomics: no model examines a flag that only elects the thread that prints.
 use std::sync::atomic::{AtomicU16, Ordering};
 
 /// A kind of misuse that a reference count contained.
@@ -15,7 +15,7 @@ pub enum MisuseKind {
     /// More puts than gets. A put that found no reference was ignored; a `PercpuRef` whose sum over
     /// the CPUs was found negative is pinned and never released.
     ExcessPut,
-    /// A get of a `PercpuRef` without a reference to go by, after the last put. Ignored.
+    /// A get of a `PercpuRef` after the last put, when no reference was held. Ignored.
     GetAtZero,
     /// A `PercpuRef` was reinitialised before it was killed and released. Ignored.
     ReinitAlive,
@@ -61,7 +61,7 @@ impl MisuseKind {
     }
 }
 
-/// One contained misuse. Its text says what happened, to which count, and what to try.
+/// One contained misuse. Its text says what happened to which count, and what to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Misuse<'a> {
     pub(crate) kind: MisuseKind,
@@ -106,7 +106,7 @@ impl fmt::Display for Misuse<'_> {
     }
 }
 
-/// Error of a second [`set_misuse_hook`]: the first hook stays.
+/// The error of a second [`set_misuse_hook`]: the first hook stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HookAlreadySetError;
 
@@ -120,8 +120,8 @@ impl std::error::Error for HookAlreadySetError {}
 
 /// Sets the function that is called for contained misuse, instead of a line on stderr.
 ///
-/// A `PercpuRef` reports each kind once, an `RcuRef` each case: it is 4 bytes, and has no room to
-/// note what it has reported. Stderr gets the first case of each kind of an `RcuRef`.
+/// A `PercpuRef` reports each kind once, an `RcuRef` each case: with only 4 bytes, it has no room
+/// to note what it has reported. Of the cases of `RcuRef`s, stderr gets the first of each kind.
 ///
 /// The hook runs in the middle of the operation, on its cold path, with no lock held.
 ///
@@ -135,14 +135,14 @@ impl std::error::Error for HookAlreadySetError {}
 /// ```
 ///
 /// # Errors
-/// When a hook is set already.
+/// When a hook is already set.
 pub fn set_misuse_hook(hook: fn(&Misuse<'_>)) -> Result<(), HookAlreadySetError> {
     HOOK.set(hook).map_err(|_| HookAlreadySetError)
 }
 
 static HOOK: OnceLock<fn(&Misuse<'_>)> = OnceLock::new();
 
-/// The kinds of misuse that a count has reported, or that stderr was given.
+/// The kinds of misuse that a count has reported, or that were printed to stderr.
 #[derive(Debug, Default)]
 pub(crate) struct Reported(
     /// Bits: one per kind. Only ever set.
@@ -157,7 +157,7 @@ impl Reported {
     /// Returns whether this is the first of its kind, and notes it.
     pub(crate) fn is_first(&self, kind: MisuseKind) -> bool {
         let bit = 1 << kind as u16;
-        // Relaxed: the bit alone elects the one that reports; it publishes nothing.
+        // Relaxed: the bit only elects the thread that reports; it publishes nothing.
         self.0.fetch_or(bit, Ordering::Relaxed) & bit == 0
     }
 }
@@ -166,7 +166,7 @@ impl Reported {
 pub(crate) fn report(misuse: &Misuse<'_>) {
     match HOOK.get() {
         Some(hook) => hook(misuse),
-        // Not `eprintln`, which panics when stderr is closed, in the middle of a put.
+        // Not `eprintln`, which would panic in the middle of a put when stderr is closed.
         None => drop(writeln!(std::io::stderr(), "submeter: {misuse}")),
     }
 }

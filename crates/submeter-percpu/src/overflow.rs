@@ -1,30 +1,30 @@
-//! Batch overflows: by how much an add crossed boundaries of its batch, and how many adds are in
-//! flight between their word and the place where the overflow goes.
+//! Batch overflows: the amount by which an add crossed boundaries of its batch, and the number of
+//! adds in flight between their word and the place to which the overflow goes.
 
 use submeter_sys::CENTRE;
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// By how much `n` moved a word over boundaries of the batch `mask + 1`: 0, or a multiple of the
-/// batch.
+/// Returns the amount by which `n` moved a word over boundaries of the batch `mask + 1`: 0, or a
+/// multiple of the batch.
 ///
-/// The difference of a potential (the word rounded down to a multiple), so that the overflows of a
-/// word add up to its own rounded value whatever the path. All overflows of a word must therefore
+/// This is the difference of a potential (the word rounded down to a multiple), so the overflows of
+/// a word add up to its own rounded value whatever the path. All overflows of a word must therefore
 /// use the same batch.
 #[inline]
 pub(crate) fn batch_overflow(before: i64, n: i64, mask: u64) -> i64 {
     whole(before.wrapping_add(n), mask).wrapping_sub(whole(before, mask))
 }
 
-/// As [`batch_overflow`], of batches whose boundaries lie [`CENTRE`] below those: of adds that mark
-/// their line, whose sequences refuse what leaves such a batch. The code that posts a crossing
-/// must find the same boundaries.
+/// Does the same as [`batch_overflow`], for batches whose boundaries lie [`CENTRE`] lower. They are
+/// for adds that mark their line, whose sequences refuse to leave such a batch. The code that posts
+/// a crossing must find the same boundaries.
 #[inline]
 pub(crate) fn marked_overflow(before: i64, n: i64, mask: u64) -> i64 {
     batch_overflow(before.wrapping_add(CENTRE.into()), n, mask)
 }
 
-/// `word`, rounded down to a multiple of the batch `mask + 1`.
+/// Returns `word` rounded down to a multiple of the batch `mask + 1`.
 #[inline]
 pub(crate) fn whole(word: i64, mask: u64) -> i64 {
     word & !mask.cast_signed()
@@ -33,11 +33,11 @@ pub(crate) fn whole(word: i64, mask: u64) -> i64 {
 /// An add in flight: it may have reached its word while its overflow has not been posted. Counted
 /// from before the add commits until this is dropped.
 ///
-/// Between the two its thread may lose the CPU, and others add to the same word. They find it
-/// beyond the boundary already and overflow nothing, though together with what the word held before
-/// they may have crossed it. So the overflows lack up to two batches of what returned instead of
-/// one, and one more for each further add that is stuck there. A reader that states a bound has to
-/// know how many there are.
+/// In between, its thread may lose the CPU while others add to the same word. They find it already
+/// beyond the boundary and overflow nothing, though together with the word's previous value they
+/// may have crossed it. So the overflows lack up to two batches of returned adds instead of one,
+/// and one more for each further add that is stuck there. A reader that states a bound has to know
+/// how many there are.
 #[must_use = "it ends when this is dropped"]
 pub(crate) struct InFlight<'a>(&'a AtomicU64);
 
@@ -48,8 +48,8 @@ impl<'a> InFlight<'a> {
         // overflows are loaded: a reader that does not count this add finds its overflow or comes
         // before it. A sequence's plain store may overtake this one, without harm: a later thread
         // that adds to the word runs after a context switch on this CPU (with rows by thread, after
-        // two and the kernel's handover), or in a handler. So it sees both, and shows both by
-        // returning.
+        // two of them and the kernel's handover), or in a handler. So it sees both, and makes both
+        // visible by returning.
         count.fetch_add(1, Ordering::SeqCst);
         InFlight(count)
     }
@@ -63,11 +63,11 @@ impl Drop for InFlight<'_> {
     }
 }
 
-/// Returns how many adds are in flight. To be called before overflows are loaded.
+/// Returns how many adds are in flight. Must be called before overflows are loaded.
 #[inline]
 pub(crate) fn in_flight(count: &AtomicU64) -> u64 {
-    // SeqCst: pairs with the add in `InFlight::new`, so that an add that this misses has posted its
-    // overflow, or has not committed.
+    // SeqCst: pairs with the add in `InFlight::new`, so that an add that this load misses has
+    // posted its overflow, or has not committed.
     count.load(Ordering::SeqCst)
 }
 

@@ -5,8 +5,8 @@
 //! as `percpu_ref` takes over states that were designed for it. A caller gets an error within
 //! seconds instead of hanging.
 //!
-//! Locks that were free at the fork work in the child as usual. This is why these are std's, whose
-//! state is one word: parking_lot has a table for the whole process, with locks of its own.
+//! Locks that were free at the fork work in the child as usual. This is why they are built on
+//! std's, whose state is one word: parking_lot has a process-wide table with locks of its own.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{
@@ -17,20 +17,20 @@ use std::time::{Duration, Instant};
 
 use submeter_sys::fork::{generation, is, watch};
 
-/// How long a lock is asked for whose holder may have stayed behind. It may also be a thread of
-/// this process that lost the CPU before it said so.
+/// Time for which a lock is tried whose holder may have been left behind. The holder may also be a
+/// thread of this process that lost the CPU before it stored its generation.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// The message for a caller that cannot go on.
+/// The message for a caller that cannot continue.
 const ABANDONED: &str = "the process was forked while another thread was changing the tree, and \
      that thread is not in this child: here the tree counts and reads what it has, and no more; \
      exec first, or fork while no thread flushes, creates or kills groups";
 
-/// A lock for one thread at a time.
+/// A mutual-exclusion lock.
 #[derive(Debug)]
 pub struct ProcessMutex<T> {
-    /// The generation of the process that took it last, or made it: there no holder can be missing.
-    /// Not set back: only of use to those who find it held.
+    /// The generation of the process that took the lock last, or made it: there no holder can be
+    /// missing. It is never reset, since it matters only to threads that find the lock held.
     taken_in: AtomicU32,
     /// The generation of the process that has given up on it.
     abandoned_in: AtomicU32,
@@ -54,7 +54,7 @@ impl<T> ProcessMutex<T> {
     /// Waits for the lock.
     ///
     /// # Panics
-    /// When its holder stayed behind at a fork.
+    /// When a fork left its holder behind.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         self.lock_unless_abandoned().expect(ABANDONED)
     }
@@ -62,14 +62,14 @@ impl<T> ProcessMutex<T> {
     /// Takes the lock if it is free.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let guard = unpoisoned(self.value.try_lock())?;
-        // Relaxed: a thread that finds the lock held looks at this number, and looks again if it
+        // Relaxed: a thread that finds the lock held reads this number, and reads it again if it
         // came too early.
         self.taken_in.store(generation(), Ordering::Relaxed);
         Some(guard)
     }
 
-    /// Waits for the lock; `None` when its holder stayed behind at a fork. For a `drop`, which must
-    /// not panic, and may leave memory in use.
+    /// Waits for the lock; `None` when a fork left its holder behind. For use in a `drop`, which
+    /// must not panic, and may leave memory in use.
     pub fn lock_unless_abandoned(&self) -> Option<MutexGuard<'_, T>> {
         self.try_lock().or_else(|| self.wait())
     }
@@ -78,8 +78,9 @@ impl<T> ProcessMutex<T> {
     #[inline(never)]
     fn wait(&self) -> Option<MutexGuard<'_, T>> {
         let (start, here) = (Instant::now(), generation());
-        // Relaxed, here and below: numbers alone, of this process or from before the fork. They are
-        // compared with a number that is never 0: `is` treats a child that has no number yet as 0.
+        // Relaxed, here and below: they are only numbers, from this process or from before the
+        // fork. They are compared with a number that is never 0: `is` treats a child that has no
+        // number yet as 0.
         while self.taken_in.load(Ordering::Relaxed) != here {
             if let Some(guard) = self.try_lock() {
                 return Some(guard);
@@ -87,13 +88,13 @@ impl<T> ProcessMutex<T> {
             // Relaxed: as above.
             let abandoned = self.abandoned_in.load(Ordering::Relaxed) == here;
             if abandoned || start.elapsed() > PATIENCE {
-                // Relaxed: as above. The next to ask need not be patient.
+                // Relaxed: as above. The next caller need not be patient.
                 self.abandoned_in.store(here, Ordering::Relaxed);
                 return None;
             }
             std::thread::sleep(Duration::from_micros(50));
         }
-        // A thread of this process has taken it since the fork, so that one lets go of it.
+        // A thread of this process has taken it since the fork, and will release it.
         Some(self.value.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -117,7 +118,7 @@ impl<T> ProcessRwLock<T> {
     /// Waits until there is no writer.
     ///
     /// # Panics
-    /// When a writer stayed behind at a fork.
+    /// When a fork left a writer behind.
     #[inline]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         if is(self.made_in) {
@@ -129,7 +130,7 @@ impl<T> ProcessRwLock<T> {
     /// Waits until the lock is free.
     ///
     /// # Panics
-    /// When a holder stayed behind at a fork.
+    /// When a fork left a holder behind.
     #[inline]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         if is(self.made_in) {
@@ -139,7 +140,7 @@ impl<T> ProcessRwLock<T> {
     }
 }
 
-/// Polls with a limit, for a child, where the holder may never release the lock.
+/// Polls for a limited time, for a child, where the holder may never release the lock.
 #[cold]
 #[inline(never)]
 fn patiently<G>(mut take: impl FnMut() -> Option<G>) -> G {
@@ -153,7 +154,8 @@ fn patiently<G>(mut take: impl FnMut() -> Option<G>) -> G {
     }
 }
 
-/// A holder that panicked leaves what it guarded as a return would: callbacks are contained.
+/// Ignores poisoning: a holder that panicked leaves the guarded state as a return would, since
+/// callbacks are contained.
 fn unpoisoned<G>(result: TryLockResult<G>) -> Option<G> {
     match result {
         Ok(guard) => Some(guard),
@@ -190,15 +192,16 @@ mod tests {
         assert!(lock.try_lock().is_some());
     }
 
-    /// A lock whose holder stayed behind at a fork is given up; one that is released is taken.
+    /// A lock whose holder a fork left behind is given up; one that is released is taken.
     #[test]
     fn a_lock_left_behind_by_a_fork_is_given_up() {
         let lock = ProcessMutex::new(7);
         let held = lock.lock();
-        // As after a fork. Relaxed: one thread.
+        // This is the state after a fork. Relaxed: one thread.
         lock.taken_in.store(generation() + 7, Ordering::Relaxed);
         assert!(lock.lock_unless_abandoned().is_none());
-        // From now on nobody is patient. Several times, as this thread may lose the CPU in one.
+        // From now on no caller is patient. Several attempts, since this thread may lose the CPU in
+        // one.
         let is_quick = || {
             let again = Instant::now();
             assert!(lock.lock_unless_abandoned().is_none());

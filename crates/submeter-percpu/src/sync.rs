@@ -1,7 +1,7 @@
-//! Picks the atomics: std's, or loom's under `--cfg loom`.
+//! The choice of atomics: std's, or loom's under `--cfg loom`.
 //!
-//! Everything that loom is to explore takes its atomics from here; a file that names
-//! `std::sync::atomic` itself is invisible to the models.
+//! Everything that loom must explore takes its atomics from here; a file that uses
+//! `std::sync::atomic` directly is invisible to the models.
 
 #[cfg(loom)]
 #[path = "models/atomic.rs"]
@@ -23,11 +23,11 @@ macro_rules! model_const_fn {
 }
 pub(crate) use model_const_fn;
 
-/// Completes the SeqCst accesses around it to a full barrier where the checker needs telling.
+/// Completes the SeqCst accesses around it to a full barrier, for a checker that needs one.
 ///
 /// A SeqCst read-modify-write and a later SeqCst load are already in the single total order, on
-/// every machine. Loom weakens SeqCst accesses to AcqRel and honours only SeqCst fences, so for
-/// loom, and for it alone, the fence is spelled out.
+/// every machine. Loom weakens SeqCst accesses to AcqRel and honours only SeqCst fences, so the
+/// fence is spelled out, for loom only.
 #[inline(always)]
 pub(crate) fn seq_cst_order() {
     // SeqCst: stands in for the SeqCst of the accesses around the call, which loom drops.

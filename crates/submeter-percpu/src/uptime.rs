@@ -1,21 +1,22 @@
-//! The time since the process first made something that looks at it.
+//! The time since the process first created a value that reads it.
 
 use std::time::{Duration, Instant};
 
 use once_cell::race::OnceBox;
 
-/// Without a lock, which a fork could leave locked in the child.
+/// Not behind a lock, which a fork could leave locked in the child.
 static START: OnceBox<Instant> = OnceBox::new();
 
-/// Begins to count. Constructors of what reads the time call it, because a signal handler runs
-/// none: a handler that interrupted a lazy first read would deadlock with its own thread.
+/// Starts the clock. Constructors of values that read the time call it, because a signal handler
+/// runs no constructor: a handler that interrupted a lazy first read would deadlock with its own
+/// thread.
 pub(crate) fn begin() {
     START.get_or_init(|| Box::new(Instant::now()));
     #[cfg(test)]
     tests::BEGUN.set(true);
 }
 
-/// Returns the time since then, which a fork does not change. Takes no lock.
+/// Returns the time since the start, which a fork does not change. Takes no lock.
 pub(crate) fn get() -> Duration {
     START.get().map_or(Duration::ZERO, Instant::elapsed)
 }
@@ -29,11 +30,11 @@ mod tests {
     use crate::{Area, LimitNode, LimitedCounter, TokenBucket};
 
     thread_local! {
-        /// Whether the calling thread has begun to count.
+        /// Whether the calling thread has started the clock.
         pub(super) static BEGUN: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// Each value that needs the time begins to count it as it is made.
+    /// Each value that needs the time starts the clock when it is created.
     #[test]
     fn what_needs_the_time_begins_to_count_it() {
         fn made<T>(make: impl FnOnce() -> T) {

@@ -1,4 +1,4 @@
-//! Wakers run a user's code.
+//! Waking threads and tasks. Wakers run user code.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -9,14 +9,15 @@ use std::task::{Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// Waits of the calling thread, one after the other, by [parking](thread::park). Allocates.
+/// Successive waits of the calling thread, by [parking](thread::park). Allocates.
 ///
-/// A thread has one token for all who park it, and code of others runs within a wait: wakers,
-/// callbacks, what is dropped. So this has a flag of its own beside it. A wakeup that others took,
-/// by parking in between, is not missed; and as a wait may have taken a token that was for others,
-/// it leaves one if it parked at all: their next park may return at once, as any park may, but
-/// never sleeps through what was there before. Rejected: a lock and a condition variable, which
-/// need no token; a wakeup in a signal handler on top of the lock's holder would hang.
+/// A thread has one token for everything that parks it, and foreign code runs within a wait:
+/// wakers, callbacks, drops. So this type has a separate flag as well. A wakeup whose token other
+/// code took by parking in between is not missed. Since a wait may in turn have taken a token that
+/// was for other code, it leaves one if it parked at all: that code's next park may return at once,
+/// as any park may, but never sleeps through an earlier wakeup. Rejected: a lock and a condition
+/// variable, which need no token: a wakeup in a signal handler on top of the lock's holder would
+/// hang.
 ///
 /// # Examples
 /// ```
@@ -31,7 +32,7 @@ pub struct ThisThread {
     unpark: Arc<Unpark>,
     waker: Waker,
     has_parked: Cell<bool>,
-    /// Its drop is the thread's own.
+    /// It must be dropped on its thread.
     _not_send: PhantomData<*const ()>,
 }
 
@@ -51,16 +52,16 @@ impl ThisThread {
         ThisThread { unpark, waker, has_parked: Cell::new(false), _not_send: PhantomData }
     }
 
-    /// Returns what ends a wait: the present one, or the next.
+    /// Returns the waker that ends a wait: the current one, or the next.
     #[must_use]
     pub fn waker(&self) -> &Waker {
         &self.waker
     }
 
-    /// Blocks until the waker was woken since the last wait, or `timeout` is over.
+    /// Blocks until the waker has been woken since the last wait, or `timeout` has passed.
     pub fn wait(&self, timeout: Option<Duration>) {
         let begun = timeout.map(|timeout| (Instant::now(), timeout));
-        // Acquire: pairs with the Release in `wake`, so that what came before it is seen.
+        // Acquire: pairs with the Release in `wake`, so that everything before the wakeup is seen.
         while !self.unpark.is_woken.swap(false, Ordering::Acquire) {
             let Some((begun, timeout)) = begun else {
                 self.has_parked.set(true);
@@ -104,16 +105,16 @@ impl Wake for Unpark {
     }
 }
 
-/// Wakes all of them.
+/// Wakes all of the wakers.
 ///
-/// Panics are contained: the panic hook has reported it, the other wakers must run too, and who
-/// gave them what they waited for has nothing to do with any of them.
+/// Panics are contained: the panic hook has reported them, the other wakers must run too, and the
+/// thread that granted what they waited for is not responsible for any of them.
 pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
     wakers.into_iter().for_each(|waker| contain(|| waker.wake()));
 }
 
-/// Drops wakers that nothing wakes any more. A panic is contained here as well: it would take with
-/// it what its caller was granted.
+/// Drops a waker that nothing will wake. A panic is contained here as well: it would take with it
+/// whatever the caller was granted.
 #[cfg(not(loom))]
 pub(crate) fn let_go(waker: Waker) {
     contain(|| drop(waker));
@@ -121,13 +122,13 @@ pub(crate) fn let_go(waker: Waker) {
 
 fn contain(call: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(call)) {
-        // Its drop may panic as well, and what that leaves is leaked.
+        // The drop of the payload may panic as well; that second payload is leaked.
         let dropped = catch_unwind(AssertUnwindSafe(|| drop(payload)));
         dropped.unwrap_or_else(std::mem::forget);
     }
 }
 
-// Not under Miri, which finds what is leaked.
+// Not under Miri, which reports the leak.
 #[cfg(all(test, not(any(loom, miri))))]
 mod tests {
     use std::panic::panic_any;
@@ -136,16 +137,16 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
-    /// A wakeup whose token another wait took is not missed, and the other's is not lost.
+    /// A wakeup whose token another wait took is not missed, nor is the other wait's.
     #[test]
     fn a_wakeup_with_a_taken_token_is_not_missed() {
         let this_thread = ThisThread::new();
         let begun = Instant::now();
         this_thread.waker().wake_by_ref();
-        // As a waker or a callback that waits for something of its own.
+        // Like a waker or a callback that waits for something of its own.
         thread::park();
         this_thread.wait(Some(LONG));
-        // A token of others ends no wait, and is still there when the wait is over.
+        // A token of other code ends no wait, and is still there when the wait is over.
         thread::current().unpark();
         this_thread.wait(Some(Duration::from_millis(1)));
         drop(this_thread);

@@ -1,4 +1,4 @@
-//! A limit that is reached while another thread is inside a sequence that takes from stock.
+//! A limit is reached while another thread is inside a sequence that takes from stock.
 //!
 //! `RUSTFLAGS="--cfg submeter_inject" cargo test -p submeter-percpu --test limit_inject
 //! --target-dir target/inject`
@@ -22,11 +22,11 @@ mod crossing {
     use submeter_sys::probe;
 
     const LIMIT: i64 = 1 << 20;
-    /// A delay of about 100 µs: longer than what gives the stock back.
+    /// A delay of about 100 µs: longer than giving the stock back takes.
     const DELAY: u32 = 400_000;
     const ROUNDS: u32 = 40;
 
-    /// Adds one again and again until the end, and gives it back. Returns whether it has one then.
+    /// Adds one and gives it back repeatedly until the end. Returns whether it then holds one.
     fn add_until(counter: &LimitedCounter, end: &AtomicBool) -> bool {
         loop {
             let added = counter.try_add(1).is_ok();
@@ -66,13 +66,13 @@ mod crossing {
                 let end = AtomicBool::new(false);
                 thread::scope(|scope| {
                     let victim = scope.spawn(|| add_until(&counter, &end));
-                    // Stock is given out again some milliseconds after it was given back.
+                    // Stock is handed out again some milliseconds after it was given back.
                     wait_until("stock", || counter.read().low() < counter.read().high());
                     delay(point, DELAY);
                     let _before = entered(point);
                     wait_until("a sequence at the point", || entered(point));
-                    // All of it: granted only if the victim has none, and was in the middle of an
-                    // add, or between two.
+                    // The whole limit: granted only if the victim holds nothing, and was in the
+                    // middle of an add, or between two.
                     let all = counter.try_add(LIMIT).is_ok();
                     // SeqCst: see `add_until`.
                     end.store(true, Ordering::SeqCst);

@@ -1,6 +1,6 @@
 //! Misuse is contained and reported, by kind and name.
 //!
-//! One test in a process of its own, because a process has one hook.
+//! A single test with a process of its own, because a process has one hook.
 #![cfg(not(loom))]
 
 use std::sync::{Arc, Mutex};
@@ -38,7 +38,7 @@ fn note(misuse: &Misuse<'_>) {
     SEEN.lock().expect("no panic inside").push(Seen::new(misuse));
 }
 
-/// Returns what was reported since the last call.
+/// Returns the reports since the last call.
 fn seen() -> Vec<Seen> {
     std::mem::take(&mut SEEN.lock().expect("no panic inside"))
 }

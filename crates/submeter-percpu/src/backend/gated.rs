@@ -1,4 +1,4 @@
-//! A word for each CPU that takes adds while its gate is open.
+//! Words for each CPU that take adds while their gate is open.
 
 use std::io;
 
@@ -10,38 +10,38 @@ use crate::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 /// A word of every CPU row that takes adds by sequence while its gate is open.
 ///
-/// Word, gate and owner are one object, so that no add can meet another word's gate, or outlive
-/// the rows. Laid out as written, as is everything that holds it first: the gate's address is then
-/// the count's own, and a get needs no instruction for it.
+/// Word, gate and owner are one object, so that no add can meet another word's gate, or outlive the
+/// rows. Laid out as written, like everything that holds it as its first field: the gate's address
+/// is then the count's own, and a get needs no instruction for it.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct GatedWord {
     /// The gate that sequences test in the section that commits.
     ///
-    /// Law: 0 while closed, as many as there are rows while open; without a word, 0. Writer: the
-    /// holder of the count's lock.
+    /// Law: 0 while closed, the number of rows while open; without a word, 0. Writer: the holder of
+    /// the count's lock.
     gate: AtomicU32,
     /// Inert in an area without sequences.
     rseq: Gated,
-    /// In row 0. Dangling where `rseq` is inert.
+    /// The address in row 0. Dangling where `rseq` is inert.
     address: *mut i64,
-    /// Keeps the rows, and takes the word back. `None` where there is none. Not the word's
-    /// [`Words`], three times as large: every group has one of these, and `address` says the rest.
+    /// Keeps the rows, and takes the word back. `None` where there is no word. Not the word's
+    /// [`Words`], which is three times as large: every group has one of these, and `address` has
+    /// the rest.
     area: Option<Area>,
 }
 
 // SAFETY: 1. `address` is dereferenced only by sequences and by atomic loads, both made for
-// concurrent use; `area` keeps it valid. 2. The other fields are
-// `Send` by themselves.
+// concurrent use; `area` keeps it valid. 2. The other fields are `Send` by themselves.
 unsafe impl Send for GatedWord {}
 // SAFETY: 1 and 2 as for `Send`; what changes is atomic.
 unsafe impl Sync for GatedWord {}
 
-/// The way to add to a [`GatedWord`], copied out of it.
+/// The parts of a [`GatedWord`] needed for an add, copied out of it.
 ///
 /// Adds take this, not the word: the add that puts the last reference may be followed at once by
-/// the end of the object that holds the word, and a reference to a whole object must not be an
-/// argument of a function then. A reference to an atomic may.
+/// the end of the object that holds the word, and then a reference to a whole object must not be an
+/// argument of a function. A reference to an atomic may be.
 #[derive(Clone, Copy)]
 pub(crate) struct Adder<'a> {
     gate: &'a AtomicU32,
@@ -50,10 +50,10 @@ pub(crate) struct Adder<'a> {
 }
 
 impl GatedWord {
-    /// Takes a word of an area with sequences. Closed at first.
+    /// Takes a word of an area with sequences. It is closed at first.
     ///
     /// # Errors
-    /// As [`Area::word`].
+    /// The same as for [`Area::word`].
     ///
     /// # Panics
     /// When the area has no sequences.
@@ -65,7 +65,7 @@ impl GatedWord {
         Ok(GatedWord { gate: AtomicU32::new(0), rseq, address, area })
     }
 
-    /// Makes one without a word, which stays closed.
+    /// Creates one without a word, which stays closed.
     pub(crate) fn inert() -> GatedWord {
         let address = std::ptr::NonNull::dangling().as_ptr();
         GatedWord { gate: AtomicU32::new(0), rseq: Rseq::inert().gated(), address, area: None }
@@ -77,7 +77,7 @@ impl GatedWord {
         Adder { gate, rseq: *rseq, address: *address }
     }
 
-    /// As [`adder`](Self::adder), of a word that may end with the add.
+    /// Returns the same as [`adder`](Self::adder), for a word that may end with the add.
     ///
     /// # Safety
     /// 1. `this` points to a word that lives until the add with the result commits. 2. The result
@@ -95,26 +95,26 @@ impl GatedWord {
 
     /// Lets sequences commit that start from now on.
     pub(crate) fn open(&self) {
-        // Release: an Acquire fence after a sequence that found it open pairs with this, in
+        // Release: pairs with the Acquire fence after a sequence that found it open, in
         // `count_since_opening` and `after_openings`: code after that fence sees all writes that
         // came before this store. The sequence itself is not ordered: its load of the gate is
         // plain.
         self.gate.store(self.len() as u32, Ordering::Release);
     }
 
-    /// Lets no sequence commit that starts after the barrier which the caller issues next.
+    /// Lets no sequence commit that starts after the barrier that the caller issues next.
     pub(crate) fn close(&self) {
         // Relaxed: the barrier orders it.
         self.gate.store(0, Ordering::Relaxed);
     }
 
-    /// How many rows there are: 0 without sequences.
+    /// Returns the number of rows: 0 without sequences.
     pub(crate) fn len(&self) -> usize {
         let rseq = self.area.as_ref().and_then(Area::rseq);
         rseq.map_or(0, |rseq| rseq.cpus() as usize)
     }
 
-    /// Sums the rows. 0 without sequences, where there are none.
+    /// Sums the rows. The sum is 0 without sequences, where there are no rows.
     pub(crate) fn sum(&self) -> i64 {
         let load = |row: usize| {
             let word = self.address.wrapping_byte_add(row * STRIDE);
@@ -133,7 +133,8 @@ impl GatedWord {
 impl Drop for GatedWord {
     fn drop(&mut self) {
         if let Some(area) = self.area.take() {
-            // SAFETY: 1. The word is this one's since `new`, which turned its block into the area.
+            // SAFETY: 1. The word has belonged to this object since `new`, which turned its block
+            // into the area.
             // 2. It is given back once: `area` was taken.
             drop(unsafe { Words::regain(area, self.address) });
         }
@@ -143,41 +144,42 @@ impl Drop for GatedWord {
 impl Adder<'_> {
     #[inline(always)]
     fn is_open(self) -> bool {
-        // Relaxed: a hint to all but the lock's holder, whom the lock orders.
+        // Relaxed: a hint to all threads except the lock's holder, which the lock orders.
         self.gate.load(Ordering::Relaxed) != 0
     }
 
     /// Adds the constant `N`, 1 or -1, if the gate is open. Returns whether it did.
     #[inline(always)]
     pub(crate) fn add_one<const N: i32>(self) -> bool {
-        // SAFETY: 1. The word is valid in as many rows as an open gate holds: `GatedWord` has both,
-        // and lives (the lifetime, or the promise to `adder_at`). A closed gate, as an inert word's
-        // always is, lets nothing commit. 2. Only sequences write the word: it is `GatedWord`'s
-        // own, which zeroes it on drop, when none is left. 3. The gate is a live atomic.
+        // SAFETY: 1. The word is valid in as many rows as the value of an open gate: `GatedWord`
+        // has both, and is alive (the lifetime, or the promise to `adder_at`). A closed gate, like
+        // that of an inert word, lets nothing commit. 2. Only sequences write the word: it belongs
+        // to `GatedWord`, which zeroes it on drop, when no sequence is left. 3. The gate is a live
+        // atomic.
         unsafe { self.rseq.add_while::<N>(self.address, self.gate.as_ptr()) }
     }
 
-    /// As [`add_one`](Self::add_one), with a value.
+    /// Does the same as [`add_one`](Self::add_one), with a value.
     #[inline(always)]
     pub(crate) fn add(self, n: i64) -> bool {
         // SAFETY: 1 to 3 as in `add_one`.
         unsafe { self.rseq.add_value_while(self.address, self.gate.as_ptr(), n) }
     }
 
-    /// As [`add`](Self::add), unless the word would then be below 0 or above `cap`.
+    /// Does the same as [`add`](Self::add), unless the word would then be below 0 or above `cap`.
     #[inline(always)]
     pub(crate) fn add_capped(self, n: i64, cap: u64) -> bool {
         // SAFETY: 1 to 3 as in `add_one`.
         unsafe { self.rseq.add_capped(self.address, self.gate.as_ptr(), n, cap) }
     }
 
-    /// Returns whether a sequence that did not commit may do so at another attempt, for another
-    /// reason than its gate and its word.
+    /// Returns whether a sequence that did not commit may do so at another attempt, if neither its
+    /// gate nor its word was the reason.
     pub(crate) fn may_retry(self) -> bool {
         self.is_open() && Rseq::get().is_some_and(|rseq| rseq.adopt_thread())
     }
 
-    /// Tries again where that may help. Returns whether the add was done.
+    /// Retries where that may help. Returns whether the add was done.
     #[cold]
     pub(crate) fn add_again(self, n: i64) -> bool {
         for _ in 0..ATTEMPTS {
@@ -196,7 +198,7 @@ impl Adder<'_> {
 mod tests {
     use super::*;
 
-    /// A dropped value is given back, and is zero for the next.
+    /// A dropped word is given back, and is zero for its next user.
     #[test]
     fn what_is_dropped_is_zero_for_the_next() {
         let area = Area::new(|_| 0).expect("address space");

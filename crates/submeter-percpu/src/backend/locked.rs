@@ -1,4 +1,4 @@
-//! Adds by locked instruction, spread over rows so that CPUs rarely meet.
+//! Adds by locked instructions, spread over rows so that CPUs rarely contend.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use submeter_sys::{ResolvedHint, RowHint, STRIDE};
 use crate::storage::layout::{LINE_WORDS, MARKS_AT};
 use crate::storage::mapping::Mapping;
 
-/// Chooses the row for the calling thread, below `rows`. Never a system call.
+/// Chooses the row for the calling thread, below `rows`. Never makes a system call.
 #[inline]
 pub(crate) fn row(hint: ResolvedHint, rows: usize) -> usize {
     let number = hint.number().unwrap_or_else(submeter_sys::thread_number);
     let number = number as usize;
-    // Not the remainder alone: a division costs as much as the add that follows.
+    // Not just the remainder: a division costs as much as the add that follows.
     if number < rows { number } else { number % rows }
 }
 
 /// Adds to a word of a locked row unless `overflow` finds that this crosses a boundary of the batch
-/// `mask + 1`. Returns whether it was done; may return false without such a reason.
+/// `mask + 1`. Returns whether it was done; may fail spuriously.
 #[inline(always)]
 pub(crate) fn add_within(
     word: &AtomicI64,
@@ -27,24 +27,24 @@ pub(crate) fn add_within(
     mask: u64,
     overflow: impl Fn(i64, i64, u64) -> i64,
 ) -> bool {
-    // SeqCst: as every load of a word that an exchange follows.
+    // SeqCst: like every load of a word that an exchange follows.
     let before = word.load(Ordering::SeqCst);
     if overflow(before, n, mask) != 0 {
         return false;
     }
-    // Once: an add that fails was overtaken, and may as well take the other way.
-    // SeqCst: the "store" of "store, then look at the bit"; see `dirty`.
+    // One attempt: an add that fails was overtaken, and may as well take the other path. SeqCst:
+    // the "store" of "store, then look"; see `dirty`.
     let after = before.wrapping_add(n);
     word.compare_exchange(before, after, Ordering::SeqCst, Ordering::SeqCst).is_ok()
 }
 
-/// The locked rows, as a block keeps them: all that a locked add needs, without following a
+/// The locked rows as kept by a block: everything that a locked add needs, without following a
 /// pointer.
 #[derive(Clone, Copy)]
 pub(crate) struct LockedRows {
-    /// The first of them.
+    /// The start of the first of them.
     pub(crate) base: NonNull<u8>,
-    /// Of the block.
+    /// Number of words in the block.
     pub(crate) words: u32,
     pub(crate) rows: u16,
     /// The hint to the calling thread's row.
@@ -54,38 +54,37 @@ pub(crate) struct LockedRows {
 /// A word of the calling thread's locked row.
 #[derive(Clone, Copy)]
 pub(crate) struct LockedHere<'a> {
-    /// Counted from the first locked one.
+    /// The row, counted from the first locked one.
     pub(crate) row: usize,
     pub(crate) word: &'a AtomicI64,
     /// The word of dirty bits that has the bit of this word's line.
     pub(crate) marks: &'a AtomicU64,
-    /// Its dirty bit is bit `line % 64`.
+    /// The line; its dirty bit is bit `line % 64`.
     pub(crate) line: usize,
 }
 
-// SAFETY: 1. The address is dereferenced in an unsafe function only, whose callers answer for it,
-// and through atomics only.
+// SAFETY: 1. The address is dereferenced only in an unsafe function, whose callers answer for it,
+// and only through atomics.
 unsafe impl Send for LockedRows {}
 // SAFETY: 1. As for `Send`; it has no interior.
 unsafe impl Sync for LockedRows {}
 
 impl LockedRows {
     /// Returns a word of the calling thread's row, if one load yields its number. Rare cases (the
-    /// first add of a thread, more CPUs than rows) call functions; inline, every add would save
-    /// registers for them.
+    /// first add of a thread, more CPUs than rows) call functions; inlined, they would make every
+    /// add save registers.
     ///
     /// # Safety
-    /// 1. They are those of an area that has them from `base` on. 2. `word` is open there. 3. Those
-    ///    rows live for `'a`.
+    /// 1. These are the rows of an area that has them from `base` on. 2. `word` is open there.
+    ///    3. Those rows live for `'a`.
     #[inline(always)]
     pub(crate) unsafe fn here<'a>(&self, word: u32) -> Option<LockedHere<'a>> {
         let row = self.hint.number().filter(|&row| row < self.rows.into())? as usize;
         let line = word as usize / LINE_WORDS;
-        // SAFETY: 1. In bounds, and open, the bits of a line that is open being open too: `row` is
-        // below the number of rows, and the caller's first and second promise. 2. Aligned and
-        // initialised: as in `Rows::at`, 2 and 3, and `Rows::dirty_bits`, 2 and 3. 3. Locked rows
-        // and dirty bits are accessed atomically only, by this file and `storage::raw`. 4. Alive:
-        // the third promise.
+        // SAFETY: 1. In bounds, and open, like the bits of an open line: `row` is below the number
+        // of rows, and the caller's first and second promise. 2. Aligned and initialised: as in
+        // `Rows::at`, 2 and 3, and `Rows::dirty_bits`, 2 and 3. 3. Locked rows and dirty bits are
+        // accessed atomically only, by this file and `storage::raw`. 4. Alive: the third promise.
         unsafe {
             let start = self.base.add(row * STRIDE);
             let word = AtomicI64::from_ptr(start.add(word as usize * 8).cast().as_ptr());
@@ -95,10 +94,11 @@ impl LockedRows {
     }
 }
 
-/// A word that every locked row has a copy of, without the pointer to it. Keeps the rows.
+/// A word of which every locked row has a copy, reached without further pointers. It keeps the
+/// rows.
 #[derive(Debug)]
 pub(crate) struct LockedWord {
-    /// In the first locked row.
+    /// The address in the first locked row.
     ///
     /// Invariant: open in `rows` rows from there on, which `_keeper` keeps.
     pub(crate) base: NonNull<u8>,
@@ -107,7 +107,7 @@ pub(crate) struct LockedWord {
     pub(crate) _keeper: Arc<Mapping>,
 }
 
-// SAFETY: 1. The address is dereferenced through atomics only. 2. The keeper is `Send` and `Sync`.
+// SAFETY: 1. The address is dereferenced only through atomics. 2. The keeper is `Send` and `Sync`.
 unsafe impl Send for LockedWord {}
 // SAFETY: 1 and 2 as for `Send`.
 unsafe impl Sync for LockedWord {}
@@ -118,7 +118,7 @@ impl LockedWord {
         self.rows
     }
 
-    /// The word in a row.
+    /// Returns the word in a row.
     ///
     /// # Panics
     /// When there is no such row.

@@ -1,5 +1,5 @@
 //! The two ways to add to a per-CPU word. They never share a word, because a plain add and a locked
-//! one on the same word can lose each other.
+//! one on the same word can overwrite each other.
 
 #[expect(unsafe_code, reason = "keeps a word, its gate and its rows together")]
 pub(crate) mod gated;

@@ -1,5 +1,5 @@
-//! Words for each CPU, side by side, eight to a line: for what is read far more often than added
-//! to.
+//! Words for each CPU, side by side, eight to a line: for values that are read far more often than
+//! they are added to.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -11,22 +11,22 @@ use crate::counter::cpu_words::{CpuWord, CpuWords};
 
 const LINE_WORDS: usize = 8;
 
-/// The words per CPU of one counter: an array of them for each [`CpuWord`].
+/// The per-CPU words of one counter: an array of them for each [`CpuWord`].
 ///
-/// Invariant: word `cpu` of an array is written by the sequences of that row only; every thread may
+/// Invariant: word `cpu` of an array is written only by the sequences of that row; every thread may
 /// load it.
 #[derive(Debug)]
 pub(crate) struct PackedWords {
     rseq: Rseq,
-    /// The counter's own, `CpuWord::COUNT` arrays of `rseq.cpus()` words, one after the other. Not
-    /// an index of the line: to check that would cost as much as a sequence.
+    /// The counter's own words: `CpuWord::COUNT` arrays of `rseq.cpus()` words, one after the
+    /// other. Not the index of a line: checking it would cost as much as a sequence.
     words: NonNull<AtomicI64>,
-    /// Keeps them. Shared with the counters that were made together.
+    /// Keeps the words. Shared with the counters that were made together.
     _lines: Arc<[Line]>,
 }
 
-/// A line that CPUs pass around. 64 bytes, not the 128 of `CachePadded`: neighbours hold words of
-/// the same counter, and a read would visit twice as much memory.
+/// A line, the unit that CPUs transfer. 64 bytes, not the 128 of `CachePadded`: neighbours hold
+/// words of the same counter, and a read would visit twice as much memory.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 struct Line([AtomicI64; LINE_WORDS]);
@@ -48,13 +48,13 @@ impl PackedWords {
         })
     }
 
-    /// How many words an array has.
+    /// Returns the number of words in an array.
     #[inline(always)]
     pub(crate) fn cpus(&self) -> usize {
         self.rseq.cpus() as usize
     }
 
-    /// An array.
+    /// Returns an array.
     #[inline(always)]
     fn words(&self, kept: CpuWord) -> &[AtomicI64] {
         let cpus = self.cpus();
@@ -79,8 +79,8 @@ impl CpuWords for PackedWords {
     #[inline]
     fn sum(&self, kept: CpuWord) -> i64 {
         let words = self.words(kept).iter();
-        // Acquire: before what the caller loads next; pairs with the fence before an `Ended`, see
-        // `Overflows`.
+        // Acquire: ordered before whatever the caller loads next; pairs with the fence before an
+        // `Ended`, see `Overflows`.
         words.map(|word| word.load(Ordering::Acquire)).fold(0, i64::wrapping_add)
     }
 }
@@ -122,7 +122,7 @@ mod tests {
                 });
             }
         });
-        // Five adds come to 160: 0, 32, 64, 96 and 128, less 32 each.
+        // Five adds sum to 160: 0, 32, 64, 96 and 128, less 32 each.
         assert_eq!(words.sum(CpuWord::Begun) + refused.into_inner(), 4 * 8 * 20_000 / 5 * 160);
         assert_eq!(
             (words.sum(CpuWord::Posted), words.sum(CpuWord::Ended)),

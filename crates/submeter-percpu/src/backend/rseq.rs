@@ -4,9 +4,9 @@ use submeter_sys::{AddOutcome, Exit};
 
 use crate::storage::raw::CpuWord;
 
-/// Attempts before a sequence is given up for a locked add. Two in a row fail about once in a
-/// million adds (a preemption in each, of some nanoseconds); a debugger that single-steps fails
-/// them all.
+/// Number of attempts before a sequence is given up for a locked add. Two in a row fail about once
+/// in a million adds (with a preemption in each, within some nanoseconds); a debugger that
+/// single-steps makes all of them fail.
 pub(crate) const ATTEMPTS: u32 = 16;
 
 impl CpuWord<'_> {
@@ -14,7 +14,7 @@ impl CpuWord<'_> {
     #[inline(always)]
     pub(crate) fn add(self, n: i64) -> bool {
         // SAFETY: 1. The word is valid in `rseq.cpus()` rows for as long as `self` lives: the
-        // invariant of `CpuWord`. 2. Rust code only loads words of these rows, but for
+        // invariant of `CpuWord`. 2. Rust code only loads words of these rows, except for
         // `Rows::zero`, whose callers exclude sequences.
         unsafe { self.rseq().add(self.address(), n) }
     }
@@ -26,7 +26,7 @@ impl CpuWord<'_> {
         unsafe { self.rseq().add_within(self.address(), n, mask) }
     }
 
-    /// As [`add_within`](Self::add_within), while the line is dirty.
+    /// Does the same as [`add_within`](Self::add_within), only while the line is dirty.
     #[inline(always)]
     pub(crate) fn add_dirty_within(self, n: i64, mask: u64) -> bool {
         // SAFETY: 1 and 2 as in `add`. 3. The marks are valid in the same rows, by the same
@@ -34,14 +34,14 @@ impl CpuWord<'_> {
         unsafe { self.rseq().add_marked_within(self.address(), n, mask, self.marks(), self.line()) }
     }
 
-    /// Adds `n`, and returns the word after.
+    /// Adds `n`, and returns the resulting word.
     #[inline(always)]
     pub(crate) fn add_overflow(self, n: i64) -> AddOutcome {
         // SAFETY: 1 and 2 as in `add`.
         unsafe { self.rseq().add_carry(self.address(), n) }
     }
 
-    /// As [`add_overflow`](Self::add_overflow), while the line is dirty.
+    /// Does the same as [`add_overflow`](Self::add_overflow), only while the line is dirty.
     #[inline(always)]
     pub(crate) fn add_dirty(self, n: i64) -> AddOutcome {
         // SAFETY: 1 and 2 as in `add`. 3. The marks are valid in the same rows, by the same
@@ -50,8 +50,8 @@ impl CpuWord<'_> {
     }
 }
 
-/// Runs `sequence` again until it commits or will not. `before_retry` gets the reason, and says
-/// whether to go on.
+/// Runs `sequence` again until it commits or cannot. `before_retry` gets the reason, and returns
+/// whether to continue.
 #[cold]
 pub(crate) fn retry(
     first: AddOutcome,

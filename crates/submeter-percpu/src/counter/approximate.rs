@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 /// An approximate value: the truth lies between [`low`](Approximate::low) and
-/// [`high`](Approximate::high). An add that has not returned may count or not, each for itself.
+/// [`high`](Approximate::high). Each add that has not returned may or may not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Approximate {
     low: i64,
@@ -15,31 +15,31 @@ impl Approximate {
         Approximate { low, width }
     }
 
-    /// Returns the least that it can be.
+    /// Returns the lowest possible value.
     #[must_use]
     pub fn low(self) -> i64 {
         self.low
     }
 
-    /// Returns the most that it can be.
+    /// Returns the highest possible value.
     #[must_use]
     pub fn high(self) -> i64 {
         self.low.wrapping_add_unsigned(self.width)
     }
 
-    /// Returns the middle: off by at most [`max_error`](Approximate::max_error).
+    /// Returns the middle, which is off by at most [`max_error`](Approximate::max_error).
     #[must_use]
     pub fn value(self) -> i64 {
         self.low.wrapping_add_unsigned(self.width / 2)
     }
 
-    /// Returns how far [`value`](Approximate::value) can be from the truth.
+    /// Returns the maximum distance of [`value`](Approximate::value) from the truth.
     #[must_use]
     pub fn max_error(self) -> u64 {
         self.width.div_ceil(2)
     }
 
-    /// Returns how the truth compares with `rhs`, or `None` where the bound leaves that open.
+    /// Returns how the truth compares with `rhs`, or `None` where the bound does not decide.
     #[must_use]
     pub fn compare(self, rhs: i64) -> Option<Ordering> {
         // Not `high`: near the ends of an i64 it wraps around, and so may the truth.

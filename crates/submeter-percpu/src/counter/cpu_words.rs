@@ -1,13 +1,13 @@
-//! The words that a counter keeps for each CPU beside its count.
+//! The words that a counter keeps for each CPU in addition to its count.
 
 /// The words of one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CpuWord {
-    /// Overflows: multiples of the batch.
+    /// The sum of overflows, which are multiples of the batch.
     Posted,
-    /// How many adds in flight began here.
+    /// Number of adds in flight that began here.
     Begun,
-    /// How many ended here.
+    /// Number of adds in flight that ended here.
     Ended,
 }
 
@@ -18,12 +18,12 @@ impl CpuWord {
 
 /// Words that each CPU writes by sequence, and every thread loads.
 pub(crate) trait CpuWords {
-    /// Adds to the running CPU's word. Returns whether it was done; it is tried once.
+    /// Tries once to add to the running CPU's word. Returns whether it was done.
     fn add(&self, kept: CpuWord, n: i64) -> bool;
 
     /// Sums the words of all CPUs.
     ///
     /// # Ordering
-    /// Before whatever the caller loads next.
+    /// The sum is loaded before anything that the caller loads next.
     fn sum(&self, kept: CpuWord) -> i64;
 }

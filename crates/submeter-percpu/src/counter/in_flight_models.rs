@@ -1,8 +1,8 @@
 //! Adds in flight, which one CPU begins and another ends by plain stores: what a reader of a
-//! counter can say while an add has crossed a boundary and has not posted its overflow.
+//! counter can state while an add has crossed a boundary and has not posted its overflow.
 //!
 //! The overflows are the real ones, over words that sequences write: a begin is counted on the
-//! first CPU, all else on the second, the worst that migration can do.
+//! first CPU, everything else on the second, the worst case of migration.
 
 use std::sync::Arc;
 
@@ -15,21 +15,21 @@ use super::overflows::Overflows;
 use crate::models::{either_first, explore, witness};
 use crate::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-/// What goes wrong.
+/// The mistake in a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mistake {
     Nothing,
-    /// An add does not say that it is in flight.
+    /// An add does not announce that it is in flight.
     NoBegin,
-    /// It says so once it is in its word.
+    /// It announces so only once it is in its word.
     LateBegin,
     /// It ends before its overflow is posted.
     EarlyEnd,
-    /// A reader loads what was posted first.
+    /// A reader loads the posts first.
     PostedFirst,
-    /// A reader loads what began before it loads what ended.
+    /// A reader loads the begins before it loads the ends.
     BegunFirst,
-    /// A reader asks which rows are in use before it loads what was posted.
+    /// A reader asks which rows are in use before it loads the posts.
     RowsFirst,
 }
 
@@ -40,7 +40,7 @@ struct Sequences {
     posted: AtomicI64,
     begun: AtomicI64,
     ended: AtomicI64,
-    /// What a reader loaded before its time.
+    /// The value that a reader loaded too early.
     early: std::sync::atomic::AtomicI64,
 }
 
@@ -54,7 +54,7 @@ impl Sequences {
     }
 
     fn load(&self, kept: CpuWord) -> i64 {
-        // Acquire: as the real one.
+        // Acquire: as in the real one.
         self.word(kept).load(Ordering::Acquire)
     }
 }
@@ -64,7 +64,7 @@ impl CpuWords for Sequences {
         let cpu = usize::from(kept != CpuWord::Begun);
         let _section = self.sections[cpu].lock().expect("nobody panics inside");
         let word = self.word(kept);
-        // Relaxed, both: a plain load and a plain store of the sequence.
+        // Relaxed, both: the sequence's plain load and plain store.
         word.store(word.load(Ordering::Relaxed) + n, Ordering::Relaxed);
         true
     }
@@ -84,13 +84,13 @@ impl CpuWords for Sequences {
     }
 }
 
-/// A word one below its boundary, in the direction of `sign`, and what is known from outside.
+/// A word one step from its boundary, in the direction of `sign`, with outside knowledge about it.
 struct Counter {
     mistake: Mistake,
     sign: i64,
     cpu: Cpu,
     overflows: Overflows<Sequences>,
-    /// How many adds have returned.
+    /// Number of adds that have returned.
     returned: AtomicI64,
 }
 
@@ -130,7 +130,7 @@ impl Counter {
         self.returned.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// A reader finds what returned, whatever it finds of the rest.
+    /// Checks that a reader finds all adds that returned, whatever it finds of the rest.
     fn read(&self, adds: i64) {
         let start = i64::from(self.sign > 0);
         // SeqCst: as above.
@@ -163,7 +163,7 @@ fn a_read_among_adds(mistake: Mistake, sign: i64) {
     });
 }
 
-/// A read covers what returned while overflows are in flight.
+/// A read covers all adds that returned while overflows are in flight.
 #[test]
 fn loom_counter_read_covers_overflows_in_flight() {
     a_read_among_adds(Mistake::Nothing, 1);
@@ -189,15 +189,15 @@ fn loom_counter_finds_an_end_before_the_post() {
     a_read_among_adds(Mistake::EarlyEnd, 1);
 }
 
-/// Finds a reader that loads what was posted before it asks what is in flight.
+/// Finds a reader that loads the posts before the adds in flight.
 #[test]
 #[should_panic(expected = "PostedFirst: ")]
 fn loom_counter_finds_a_read_of_posted_first() {
     a_read_among_adds(Mistake::PostedFirst, 1);
 }
 
-/// An add is stuck; another one returns, and announces one that crosses nothing: all of that one,
-/// or its end alone, may be found by a reader.
+/// An add is stuck; another one returns, and then announces an add that crosses nothing: a reader
+/// may find all of that add, or only its end.
 fn a_read_among_adds_that_end(mistake: Mistake) {
     explore(move || {
         let counter = Counter::new(mistake, 1);
@@ -216,7 +216,7 @@ fn a_read_among_adds_that_end(mistake: Mistake) {
     });
 }
 
-/// An add that ends while a reader looks hides no other.
+/// An add that ends while a reader loads hides no other.
 #[test]
 fn loom_counter_an_ending_add_hides_no_other() {
     a_read_among_adds_that_end(Mistake::Nothing);
@@ -228,8 +228,8 @@ fn loom_counter_finds_begins_loaded_before_ends() {
     a_read_among_adds_that_end(Mistake::BegunFirst);
 }
 
-/// An add that is the first in its row, and a reader: what the add posted counts against what its
-/// row keeps.
+/// An add that is the first in its row, and a reader: the amount the add posted is offset by what
+/// its row keeps.
 fn a_read_beside_the_first_add_of_a_row(mistake: Mistake) {
     explore(move || {
         let counter = Counter::new(mistake, 1);
@@ -237,13 +237,13 @@ fn a_read_beside_the_first_add_of_a_row(mistake: Mistake) {
         let (added, first) = (Arc::clone(&counter), Arc::clone(&row));
         let adder = thread::spawn(move || {
             let in_flight = added.overflows.begin();
-            // SeqCst: as `Inner::use_locked`.
+            // SeqCst: as in `Inner::use_locked`.
             first.0.store(true, Ordering::SeqCst);
             added.overflows.post(first.1.add(3, MASK));
             drop(in_flight);
         });
         either_first();
-        // SeqCst: as `Area::rows_in_use`.
+        // SeqCst: as in `Area::rows_in_use`.
         let missing = || (1 + u64::from(row.0.load(Ordering::SeqCst))) * MASK;
         let read = match mistake {
             Mistake::RowsFirst => {
@@ -254,7 +254,7 @@ fn a_read_beside_the_first_add_of_a_row(mistake: Mistake) {
         };
         let in_use = read.high() - read.low();
         witness("a read beside the first add of a row", in_use > MASK.cast_signed());
-        // The word at its boundary is in either.
+        // The word at its boundary is covered in either case.
         let covers = |truth: i64| read.low() <= truth && truth <= read.high();
         assert!(covers(1) || covers(4), "{mistake:?}: {read:?} is of neither 1 nor 4");
         adder.join().unwrap();
@@ -272,8 +272,8 @@ fn loom_counter_finds_rows_asked_for_first() {
     a_read_beside_the_first_add_of_a_row(Mistake::RowsFirst);
 }
 
-/// A step that crosses, a step that is stuck with it, and whole batches that are stuck without a
-/// word: they hide nothing.
+/// A step crosses, another is stuck with it, and whole batches are stuck unannounced: the latter
+/// hide nothing.
 fn a_read_beside_whole_batches(n: i64, sign: i64) {
     explore(move || {
         let counter = Counter::new(Mistake::Nothing, sign);
@@ -320,7 +320,8 @@ fn loom_counter_whole_batches_hide_nothing() {
 
 /// Finds that an unannounced part of a batch hides others.
 ///
-/// The mistake: what is more than a batch, and no multiple of it, goes unannounced too.
+/// The mistake: an amount that is larger than a batch but not a multiple of it is not announced
+/// either.
 #[test]
 #[should_panic(expected = "31: ")]
 fn loom_counter_finds_a_hidden_part_of_a_batch() {

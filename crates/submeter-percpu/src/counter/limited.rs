@@ -8,21 +8,21 @@ use super::{Approximate, BATCH_DEFAULT, mask_of};
 use crate::limits::{Flat, StockRows};
 use crate::storage::Area;
 
-/// A counter that never goes above a limit, and counts on the running CPU's own word as long as the
+/// A counter that never exceeds a limit, and counts on the running CPU's own word as long as the
 /// limit is not near.
 ///
-/// Each CPU has some room in *stock*: an add takes from it and a give-back puts back, for about a
-/// plain add. Where the stock does not suffice, or has no room for more, it costs some locked
-/// instructions and moves half a batch at once.
+/// Each CPU has some room in *stock*: an add takes from it and a give-back puts back, at about the
+/// cost of a plain add. Where the stock does not suffice, or has no room for more, the operation
+/// costs some locked instructions and moves half a batch at once.
 ///
 /// Near the limit all stock is given back, behind one barrier. From then on an add is one locked
 /// instruction on a word that all CPUs share, and a refusal is a few loads. Stock returns once
-/// there is room for all of it twice, 10 ms later at the earliest, so that a limit that is always
+/// there is room for twice all of it, after 10 ms at the earliest, so that a limit that is always
 /// near does not cost a barrier for each refusal.
 ///
-/// An add is refused if and only if it does not fit. Where several limits follow each other, as of
-/// a service, its tenants and their sessions, use a tree of [`LimitNode`](crate::LimitNode)s; this
-/// is a tree of one.
+/// An add is refused if and only if it does not fit. Where limits are nested, such as those of a
+/// service, its tenants and their sessions, use a tree of [`LimitNode`](crate::LimitNode)s; this is
+/// a tree of one.
 ///
 /// # Examples
 /// ```
@@ -39,24 +39,24 @@ use crate::storage::Area;
 /// # Signal handlers and forks
 /// Adds and reads may be made in a signal handler. A handler that interrupts an add that is moving
 /// stock does not wait for it: its own add may be refused although it would fit, and its sum may be
-/// too high by what lies in stock. A child that is forked while another thread moves stock keeps
-/// what that had reserved: it may be refused as much as [`slack`](LimitedCounter::slack) and that
-/// thread's add too early, and never exceeds the limit.
+/// too high by the amount in stock. A child that is forked while another thread moves stock keeps
+/// what that thread had reserved: the child may be refused too early, by as much as
+/// [`slack`](LimitedCounter::slack) plus that thread's add, but never exceeds the limit.
 ///
-/// For a move of *another* thread a handler waits like any other caller: near the limit, and in
-/// `sum`. Do not add with a lock held that handlers of other threads want, nor while other threads
-/// are stopped.
+/// A handler waits like any other caller for a move by *another* thread: near the limit, and in
+/// `sum`. Do not add while holding a lock that handlers of other threads want, nor while other
+/// threads are stopped.
 ///
 /// # Ordering
 /// An add that finds no room in its CPU's stock may use an amount that another thread gave back at
-/// the shared word; it then happens after everything that thread did before. Other adds order
-/// nothing. `sum` never misses an add that returned before, unless give-backs on other CPUs race
-/// with it.
+/// the shared word; it then happens after everything that thread did before giving back. Other adds
+/// order nothing. `sum` never misses an add that returned before it was called, unless give-backs
+/// on other CPUs race with it.
 ///
 /// # Differences from Linux
 /// `percpu_counter_limited_add` looks at the sum and then adds: adders that look at the same time
-/// exceed the limit. Here an add takes room that was charged before. It is given the limit with
-/// each add; here the counter has it, so that what lies in stock was compared with it already and
+/// exceed the limit. Here an add takes room that was charged before. There the limit is an argument
+/// of each add. Here it belongs to the counter, so that stock has already been compared with it and
 /// an add need not look at anything else.
 #[repr(C, align(64))]
 pub struct LimitedCounter {
@@ -66,7 +66,7 @@ pub struct LimitedCounter {
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<LimitedCounter>() <= 192);
 
-/// The amount held for a value of 0: values may be negative, what is held may not.
+/// The amount held for a value of 0: values may be negative, amounts held may not.
 const ZERO: u64 = 1 << 63;
 
 fn held_of(value: i64) -> u64 {
@@ -77,7 +77,7 @@ fn value_of(held: u64) -> i64 {
     (held ^ ZERO).cast_signed()
 }
 
-/// Error of an add that was refused: it would have exceeded the limit.
+/// The error of an add that was refused because it would have exceeded the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OverLimitError {
@@ -85,8 +85,8 @@ pub struct OverLimitError {
     pub n: i64,
     /// The limit.
     pub limit: i64,
-    /// The value at which the add did not fit; in a signal handler, where it may have fitted, the
-    /// highest value that there may have been.
+    /// The value at which the add did not fit; in a signal handler, where it might have fitted, the
+    /// highest possible value.
     pub high: i64,
 }
 
@@ -100,8 +100,8 @@ impl fmt::Display for OverLimitError {
 impl Error for OverLimitError {}
 
 impl LimitedCounter {
-    /// Creates a counter of 0 in the common area with this limit: with the widest batch, 32 at
-    /// most, whose slack is a sixteenth of the limit or less.
+    /// Creates a counter of 0 in the common area with this limit. Its batch is the widest one, at
+    /// most 32, whose slack is a sixteenth of the limit or less.
     ///
     /// # Errors
     /// When there is no address space for the area, or no word left in it.
@@ -113,8 +113,8 @@ impl LimitedCounter {
         LimitedCounter::with_batch(area, BATCH_DEFAULT.min(batch), limit)
     }
 
-    /// Creates a counter of 0 in `area` with this limit. With a larger batch more lies in stock,
-    /// less often moved. Choose one that is several times what is usually added at once.
+    /// Creates a counter of 0 in `area` with this limit. With a larger batch more lies in stock and
+    /// is moved less often. Choose a batch of several times the usual amount of an add.
     ///
     /// # Errors
     /// `OutOfMemory` when the area has no word left.
@@ -127,15 +127,15 @@ impl LimitedCounter {
         Ok(LimitedCounter { flat: Flat::new(stock, cap, rows, ZERO, held_of(limit)) })
     }
 
-    /// Adds `n` if the value stays at or below the limit, whatever others add at the same time; a
-    /// negative `n` gives back, and is never refused.
+    /// Adds `n` if the value stays at or below the limit, whatever other threads add at the same
+    /// time; a negative `n` gives back, and is never refused.
     ///
     /// Do not give back more than was granted: the value may go below zero.
     ///
     /// # Errors
     /// [`OverLimitError`] when the value would go above the limit; in a signal handler that
-    /// interrupted an add of its own thread to a counter with a limit, also where it would not,
-    /// but is near.
+    /// interrupted its own thread's add to a counter with a limit, also when the value would only
+    /// come near the limit.
     ///
     /// # Panics
     /// In debug builds, when so much is given back that the value would go below the least `i64`;
@@ -152,31 +152,32 @@ impl LimitedCounter {
         })
     }
 
-    /// Sets the limit. Below the value it takes back all stock, behind a barrier: once this has
-    /// returned, nothing is added until it fits. The batch stays as it was. An add under way that
-    /// the new limit refuses may count until then, so that others are refused as well.
+    /// Sets the limit. A limit below the value takes back all stock, behind a barrier: once this
+    /// has returned, nothing is added until it fits. The batch stays as it was. An add under way
+    /// that the new limit refuses may count until then, so that others are refused as well.
     ///
-    /// Not for signal handlers: in one that interrupts an add that is moving stock, what lies in
+    /// Do not call it in signal handlers: in one that interrupts an add that is moving stock, the
     /// stock is still granted.
     pub fn set_limit(&self, limit: i64) {
         self.flat.set_limit(held_of(limit));
     }
 
-    /// Returns the limit that was set last.
+    /// Returns the current limit.
     #[must_use]
     pub fn limit(&self) -> i64 {
         value_of(self.flat.limit())
     }
 
-    /// Returns the most that can lie in stock: by how much a [`read`](LimitedCounter::read) can be
-    /// off, far from the limit.
+    /// Returns the maximum amount in stock, by which a [`read`](LimitedCounter::read) far from the
+    /// limit can be off.
     #[must_use]
     pub fn slack(&self) -> u64 {
         self.flat.slack()
     }
 
     /// Reads without visiting CPUs: O(1), and exact while there is no stock. The truth is never
-    /// above `high`. It is below `low` only by what adds under way have reserved and not added yet.
+    /// above `high`. It is below `low` only by amounts that adds under way have reserved and not
+    /// added yet.
     #[must_use]
     pub fn read(&self) -> Approximate {
         let (held, slack) = self.flat.held();

@@ -1,8 +1,8 @@
 //! Every interleaving of overflows and folds: `RUSTFLAGS="--cfg loom" cargo test
 //! --release`.
 //!
-//! A sequence is a critical section of its CPU: whole or not at all. The shared parts are the real
-//! ones. Models of mistakes pass only while loom finds them.
+//! A sequence is a critical section of its CPU: it happens whole or not at all. The shared parts
+//! are the real ones. Models of mistakes pass only while loom finds them.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ impl Cpu {
     }
 }
 
-/// Batch of the models: two, so that every second add crosses.
+/// The batch of the models is two, so that every second add crosses.
 pub(super) const MASK: u64 = 1;
 
 #[derive(Default)]
@@ -43,7 +43,7 @@ struct Counter {
     overflows: Shared,
 }
 
-/// Overflows as they are without sequences. `in_flight_models` has those with.
+/// Overflows as they are without sequences. `in_flight_models` covers those with sequences.
 struct Shared(Overflows<NoWords>);
 
 impl Default for Shared {
@@ -100,7 +100,7 @@ fn loom_counter_sum_is_not_off_by_a_fold() {
 
 /// Finds that a sum over folded words is off by a fold.
 ///
-/// The design that was not taken: a word is folded into the shared part, and a sum adds both.
+/// The rejected design: a word is folded into the shared part, and a sum adds both.
 #[test]
 #[should_panic(expected = "off by a fold")]
 fn loom_counter_finds_a_sum_off_by_a_fold() {
@@ -120,7 +120,7 @@ fn loom_counter_finds_a_sum_off_by_a_fold() {
 
 /// Finds that looking before adding exceeds the limit.
 ///
-/// The mistake, as Linux makes it: look at the sum and what the words may hide, then add.
+/// The mistake, as made by Linux: look at the sum and what the words may hide, then add.
 #[test]
 #[should_panic(expected = "the limit is exceeded")]
 fn loom_limited_finds_a_look_before_the_add() {
@@ -145,7 +145,7 @@ fn loom_limited_finds_a_look_before_the_add() {
     });
 }
 
-/// Two sets at once, over the sum of two CPUs.
+/// Two concurrent sets, over the sum of two CPUs.
 fn two_sets(set: fn(&Setter, &Counter, i64)) {
     let shared = Arc::new((Setter::new(), Counter::default()));
     let other = thread::spawn({
@@ -168,7 +168,7 @@ fn loom_counter_racing_sets_leave_one_value() {
     });
 }
 
-/// The mistake: both add what the same sum lacks.
+/// The mistake: both add the difference to the same sum.
 #[test]
 #[should_panic(expected = "neither of what was set")]
 fn loom_counter_finds_sets_without_a_lock() {

@@ -1,11 +1,11 @@
 //! One number that every CPU adds to.
 //!
-//! | type | what it is for | an add costs |
+//! | type | purpose | cost of an add |
 //! |---|---|---|
-//! | [`PercpuCounter`] | counting: read at any time with a bound, or exactly | about a plain add |
-//! | [`LimitedCounter`] | what must never go above a limit | about a plain add |
+//! | [`PercpuCounter`] | counting, with bounded or exact reads at any time | about a plain add |
+//! | [`LimitedCounter`] | amounts that must never exceed a limit | about a plain add |
 //!
-//! Two types, because plain adds and limited ones on the same number would make the limit a wish.
+//! They are two types because a limit cannot hold if the same number also takes plain adds.
 
 mod approximate;
 pub(crate) mod cpu_words;
@@ -30,8 +30,8 @@ pub use percpu::PercpuCounter;
 /// The default batch of a counter: Linux's `percpu_counter_batch` at its smallest.
 pub const BATCH_DEFAULT: u64 = 32;
 
-/// With the most rows that an area can have (8,192 CPUs and 64), the width of a read still fits an
-/// `i64`.
+/// With the maximum number of rows in an area (8,192 CPUs and 64), the width of a read still fits
+/// an `i64`.
 #[cfg(not(loom))]
 const BATCH_MAX: u64 = 1 << 48;
 

@@ -10,20 +10,20 @@ use super::{Approximate, BATCH_DEFAULT, mask_of};
 use crate::backend::packed::PackedWords;
 use crate::storage::{Area, BlockWord};
 
-/// A counter that goes up and down on the running CPU's own word, and is read cheaply with a bound,
-/// or exactly.
+/// A counter that goes up and down on the running CPU's own word. Reads are cheap with a bound, or
+/// exact.
 ///
-/// An add costs about a plain one. It costs about five when a CPU's word crosses a multiple of the
-/// batch, and three when whole batches are added, because the shared part has words for each CPU as
-/// well; a read finds eight of them in a line. Above 64 CPUs, and where there are no sequences,
-/// they are shared, and an overflow costs three locked adds. Use an atomic instead where every add
-/// needs the value after it, or where a number is added to by one thread only; use a
-/// [`LimitedCounter`](super::LimitedCounter) where it must not go above a limit.
+/// An add costs about as much as a plain one. It costs about five plain adds when a CPU's word
+/// crosses a multiple of the batch, and three when whole batches are added, because the shared part
+/// has words for each CPU as well; a read finds eight of them in a line. Above 64 CPUs, and where
+/// there are no sequences, these words are shared, and an overflow costs three locked adds. Use an
+/// atomic instead where every add needs the resulting value, or where only one thread adds; use a
+/// [`LimitedCounter`](super::LimitedCounter) where the value must not exceed a limit.
 ///
 /// - [`read`](PercpuCounter::read) and [`read_positive`](PercpuCounter::read_positive) cost a few
 ///   loads and return the value with its bound.
-/// - [`compare`](PercpuCounter::compare) costs that, or a `sum` if the bound does not decide; it
-///   always says which is greater.
+/// - [`compare`](PercpuCounter::compare) costs the same, or a `sum` if the bound does not decide;
+///   it always says which is greater.
 /// - [`sum`](PercpuCounter::sum) costs a load for each CPU and is exact.
 /// - [`estimate`](PercpuCounter::estimate) is a read without its bound.
 ///
@@ -51,22 +51,23 @@ use crate::storage::{Area, BlockWord};
 ///
 /// # Differences from Linux
 /// Words keep their full width and are never folded to zero: each batch that is crossed is added to
-/// the shared part as well. So no add ever takes a lock, `sum` needs none either and cannot catch a
-/// fold half-way, and a signal handler that adds between another add's test and its commit makes
-/// that add start again. Words exist for possible CPUs, so that none is lost when a CPU goes
-/// offline. Values are 64 bits wide and read whole on 32-bit machines too.
-// Aligned to a line, so that what every add reads shares none with what overflows write. 64 bytes,
-// not the 128 of `CachePadded`: the two halves are of one counter, and its size counts.
+/// the shared part as well. Hence no add ever takes a lock, `sum` needs none either and cannot see
+/// a fold half-way, and a signal handler that adds between another add's test and its commit makes
+/// that add restart. Words exist for possible CPUs, so that none is lost when a CPU goes offline.
+/// Values are 64 bits wide and read whole on 32-bit machines too.
+// Aligned to a line, so that the fields that every add reads share no line with those that
+// overflows write. 64 bytes, not the 128 of `CachePadded`: the two halves belong to one counter,
+// and its size matters.
 #[repr(C, align(64))]
 pub struct PercpuCounter {
     word: BlockWord,
     mask: u64,
-    /// The most that words keep from the shared part, whichever rows are in use.
+    /// Maximum amount that words keep from the shared part, whichever rows are in use.
     kept: u64,
     written: Written,
 }
 
-/// The part that overflows and sets write.
+/// The part written by overflows and sets.
 #[repr(align(64))]
 struct Written {
     overflows: Overflows<PackedWords>,
@@ -101,15 +102,16 @@ impl PercpuCounter {
         Ok(PercpuCounter::on(word, mask, overflows))
     }
 
-    /// Creates `count` counters of 0 side by side in the common area: for objects with several. One
-    /// allocation of per-CPU words, and one of what overflows write, for all of them. They share
-    /// lines with each other only; their words are reused when the last of them goes.
+    /// Creates `count` counters of 0 side by side in the common area, for objects with several
+    /// counters. All of them share one allocation of per-CPU words and one of the part that
+    /// overflows write. They share lines only with each other; their words are reused once the last
+    /// of them is dropped.
     ///
     /// # Errors
     /// When there is no address space for the area, or no room left in it for all of them.
     ///
     /// # Differences from Linux
-    /// As `percpu_counter_init_many`; there the caller must also destroy them together.
+    /// Like `percpu_counter_init_many`, but there the caller must also destroy them together.
     pub fn many(count: usize) -> io::Result<Vec<PercpuCounter>> {
         if count == 0 {
             return Ok(Vec::new());
@@ -129,7 +131,7 @@ impl PercpuCounter {
 
 /// Counting.
 impl PercpuCounter {
-    /// Adds `n`, which may be negative. Wraps around. A signal handler may call it.
+    /// Adds `n`, which may be negative, with wraparound. A signal handler may call it.
     #[inline]
     pub fn add(&self, n: i64) {
         if !self.word.add_inside(n, self.mask) {
@@ -139,8 +141,9 @@ impl PercpuCounter {
 
     /// Sets the value, by adding the difference. Costs a `sum` and an add.
     ///
-    /// No add is lost: a concurrent one counts as if it came either before the set, which
-    /// overwrites it, or after, on top of it. Sets wait for each other. Not for signal handlers.
+    /// No add is lost: a concurrent add counts as if it came either before the set, which
+    /// overwrites it, or after, on top of it. Sets wait for each other. Do not call it in signal
+    /// handlers.
     ///
     /// # Differences from Linux
     /// `percpu_counter_set` zeroes the words of all CPUs, and loses adds that race with it.
@@ -148,8 +151,8 @@ impl PercpuCounter {
         self.written.setter.set(value, || self.sum(), |lacking| self.add(lacking));
     }
 
-    /// Not cold: where each add is as large as a batch, this is the path. Not inlined: it is three
-    /// times as long as the other.
+    /// Not cold: where each add is as large as a batch, this is the usual path. Not inlined: it is
+    /// three times as long as the other one.
     #[inline(never)]
     fn add_across(&self, n: i64) {
         if n & self.mask.cast_signed() == 0 {
@@ -158,22 +161,23 @@ impl PercpuCounter {
         self.add_parts(n);
     }
 
-    /// Adds what may cross a boundary. By itself: it needs registers saved which
-    /// [`add_whole_batches`](Self::add_whole_batches) does without.
+    /// Adds an amount that may cross a boundary. A separate function: it needs registers saved,
+    /// which [`add_whole_batches`](Self::add_whole_batches) does not.
     #[inline(never)]
     fn add_parts(&self, n: i64) {
         self.add_announced(n, |overflow| self.written.overflows.post(overflow));
     }
 
-    /// Adds whole batches. The word's part below its boundary stays as it is, so that these batches
-    /// hide no other add until they are posted, and need not be announced as in flight.
+    /// Adds whole batches. The word's part below its boundary stays as it is, so these batches hide
+    /// no other add until they are posted, and need not be announced as in flight.
     #[inline(always)]
     fn add_whole_batches(&self, n: i64) {
         self.word.add(n);
         self.written.overflows.post(n);
     }
 
-    /// Adds what may cross a boundary, in flight until `carry` has brought the overflow on.
+    /// Adds an amount that may cross a boundary. It is in flight until `carry` has passed the
+    /// overflow on.
     #[inline(always)]
     fn add_announced(&self, n: i64, carry: impl FnOnce(i64)) {
         if self.word.add_inside_locked(n, self.mask) {
@@ -189,15 +193,15 @@ impl PercpuCounter {
 
 /// Reading.
 impl PercpuCounter {
-    /// Reads without visiting CPUs' words: three lines for each eight CPUs, three loads above 64.
-    /// Off by less than the batch for each row in use, and by less than two batches for each add
-    /// that is on its way from a word to the shared part at this moment: such an add can hide that
-    /// much of others that have returned. An add under way may count or not, each for itself, as
-    /// for a sum.
+    /// Reads without visiting the CPUs' words: three lines for each eight CPUs, three loads above
+    /// 64. The result is off by less than the batch for each row in use, and by less than two
+    /// batches for each add that is on its way from a word to the shared part: such an add can hide
+    /// that much of others that have returned. Each add under way may or may not count, as for a
+    /// sum.
     ///
     /// # Differences from Linux
-    /// The bound comes with the value, and there is no torn value on 32-bit machines. There an add
-    /// that overflows is not preempted half-way.
+    /// The bound comes with the value, and there is no torn value on 32-bit machines. In Linux an
+    /// add that overflows is not preempted half-way.
     #[inline]
     #[must_use]
     pub fn read(&self) -> Approximate {
@@ -225,15 +229,15 @@ impl PercpuCounter {
         self.written.overflows.posted()
     }
 
-    /// As [`read`](PercpuCounter::read), for what cannot be negative: cut off at 0, which the bound
-    /// takes into account.
+    /// Does the same as [`read`](PercpuCounter::read) for a value that cannot be negative: the
+    /// result is cut off at 0, which the bound takes into account.
     #[must_use]
     pub fn read_positive(&self) -> Approximate {
         self.read().positive()
     }
 
-    /// Returns the exact value once the adds are over; visits every CPU's word. Never off by
-    /// an overflow or a fold in progress: there is nothing that it would have to catch twice.
+    /// Returns the exact value once the adds are over; visits every CPU's word. It is never off by
+    /// an overflow or a fold in progress, since neither moves anything between words that it sums.
     #[must_use]
     pub fn sum(&self) -> i64 {
         self.word.sum()
@@ -244,14 +248,15 @@ impl PercpuCounter {
     /// over.
     ///
     /// # Differences from Linux
-    /// Always what `sum` would say. There the window is computed from the online CPUs, and from the
-    /// batch of this call instead of those of the adds.
+    /// The answer is always that of `sum`. In Linux the window is computed from the online CPUs,
+    /// and from the batch of this call instead of those of the adds.
     #[inline]
     #[must_use]
     pub fn compare(&self, rhs: i64) -> Ordering {
         match self.written.overflows.compare(self.kept, rhs) {
             Compared::Known(found) => found,
-            // A second look at the posts, to bound the rows in use, would take longer than the sum.
+            // Reading the posts a second time, to bound the rows in use, would take longer than the
+            // sum.
             Compared::Near => self.sum().cmp(&rhs),
             Compared::Busy => self.compare_busy(rhs),
         }
@@ -274,11 +279,11 @@ impl fmt::Debug for PercpuCounter {
 mod tests {
     use super::*;
 
-    /// Asserts that `read` and `compare` allow for `returned`, and say nothing against it.
+    /// Asserts that `read` and `compare` are consistent with `returned`.
     fn check(counter: &PercpuCounter, returned: i64) {
         let read = counter.read();
         assert!(read.low() <= returned && returned <= read.high(), "{returned} not in {read:?}");
-        // No add in this test is as large.
+        // No add in this test is this large.
         for (rhs, wrong) in [(returned - 9, Ordering::Less), (returned + 9, Ordering::Greater)] {
             assert_ne!(counter.compare(rhs), wrong, "{returned} and {rhs}, by {read:?}");
         }
@@ -301,7 +306,7 @@ mod tests {
                 *returned += sign * (BATCH - 1);
                 check(&counter, *returned);
             };
-            // Upwards the first boundary is a batch away, downwards the next step crosses one.
+            // Upwards, the first boundary is a batch away; downwards, the next step crosses one.
             if sign > 0 {
                 fill(&mut returned);
             }
@@ -346,7 +351,7 @@ mod tests {
         }
     }
 
-    /// Where there are sequences, those that begin and end are counted.
+    /// Only whole batches are posted without being announced, where there are sequences.
     #[test]
     fn only_whole_batches_are_posted_unannounced() {
         use super::super::overflows::PACKED_CPUS_MAX;
@@ -360,7 +365,7 @@ mod tests {
             return;
         }
         for (n, whole) in [(64, true), (-32, true), (33, false), (-100, false), (i64::MIN, true)] {
-            // A preemption in a sequence sends an add the announced way, or to a locked row.
+            // A preemption in a sequence makes an add take the announced path, or a locked row.
             let unannounced = |_: &i32| {
                 let counter = PercpuCounter::with_batch(area, 32).expect("room");
                 counter.add(n);
@@ -373,7 +378,7 @@ mod tests {
         }
     }
 
-    /// Whole batches hide nothing of what others add, whatever they are stuck at.
+    /// Whole batches hide nothing that others add, wherever they are stuck.
     #[test]
     fn read_holds_while_whole_batches_are_stuck() {
         const BATCH: i64 = 32;
@@ -381,7 +386,7 @@ mod tests {
             let area = Area::simulated(1).expect("address space");
             let counter = PercpuCounter::with_batch(&area, BATCH as u64).expect("room");
             let mut returned = 0;
-            // Not `compare`: its sum counts what is stuck.
+            // Not `compare`: its sum counts stuck adds.
             let mut add = |n: i64| {
                 counter.add(n);
                 returned += n;

@@ -1,9 +1,9 @@
-//! Setting a counter: a sum, and an add of what it lacks.
+//! Setting a counter: a sum, and an add of the difference.
 
 use crate::fork_lock::ForkLock;
 
-/// A lock that lets one set happen at a time. A set that stayed behind at a fork has added or has
-/// not: the next one adds what is lacking by then.
+/// A lock that lets one set happen at a time. A set that a fork left behind has either added or
+/// not: the next set adds what is lacking by then.
 #[derive(Debug)]
 pub(super) struct Setter(ForkLock);
 
@@ -12,7 +12,8 @@ impl Setter {
         Setter(ForkLock::new())
     }
 
-    /// Adds what `sum` lacks of `value`. Two that do so at once would add it twice.
+    /// Adds the difference between `sum` and `value`. Two threads that did so at once would add it
+    /// twice.
     pub(super) fn set(&self, value: i64, sum: impl FnOnce() -> i64, add: impl FnOnce(i64)) {
         let _alone = self.0.lock();
         add(value.wrapping_sub(sum()));

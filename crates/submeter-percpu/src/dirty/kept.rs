@@ -1,39 +1,39 @@
-//! Lines whose marks a flush leaves where they are.
+//! Lines whose marks a flush leaves in place.
 //!
-//! A flush that takes a mark must issue a barrier before it reads the line: the only way to know
-//! that no sequence which saw the mark is still to commit. That interrupts every CPU, and the next
-//! update of the line has to mark it again. So marks stay, and each flush reads their lines,
+//! A flush that takes a mark must issue a barrier before it reads the line: this is the only way to
+//! know that no sequence that saw the mark has yet to commit. That interrupts every CPU, and the
+//! next update of the line has to mark it again. So marks stay, and each flush reads their lines,
 //! without a barrier:
 //!
-//! - *What happened before is found.* An update commits only while its mark is set, and that mark
-//!   is still set when the flush looks, because no other thread clears it. The add happened before
-//!   the load of its word, which therefore has it. That is all that the barrier gave to a flush
-//!   after the update; beyond that it matters only to sequences that race.
+//! - *Earlier updates are found.* An update commits only while its mark is set, and that mark is
+//!   still set when the flush looks, because no other thread clears it. The add happened before the
+//!   load of its word, which therefore has it. That is everything the barrier provided to a flush
+//!   after the update; otherwise it matters only to sequences that race.
 //! - *To remove a mark*, the flush clears it, issues a barrier, and reads the line once more. One
-//!   barrier serves any number of marks, so that the flusher may wait until many are to go.
+//!   barrier serves any number of marks, so the flusher may wait until there are many to remove.
 //!
 //! # What readers learn
-//! A mark that stays says nothing about whether the line has changed since the last flush, and a
-//! reader that counts marks would find a quiet tree inexact. So the flusher lists the lines that it
-//! keeps where readers can compare them with what was read of them last ([`KeptView::unread`]):
-//! those that have not changed do not count, and where no others are marked, totals are exact.
+//! A mark that stays does not show whether the line has changed since the last flush, and a reader
+//! that counts marks would find a quiet tree inexact. So the flusher lists the lines that it keeps,
+//! where readers can compare them with their last known contents ([`KeptView::unread`]): lines that
+//! have not changed do not count, and where no others are marked, totals are exact.
 //!
-//! This holds for totals that were loaded before the next flush began ([`KeptView::holds`]). It
-//! may have read a line in a moment that is over by the time a reader compares: a gauge that went
-//! up and down again is as it was read last, and the total about to be stored is of the moment
-//! between.
+//! This holds for totals that were loaded before the next flush began ([`KeptView::holds`]). The
+//! flush may have read a line at a moment that is over by the time a reader compares: a gauge that
+//! went up and down again has the value that was read last, while the total about to be stored is
+//! of the moment in between.
 //!
-//! A flush that changes nothing of this shows readers nothing either: the version stays as it is.
-//! If every flush made it odd, two readers of a quiet tree that want exact totals would each find
-//! the other's flush under way, and flush again without end.
+//! A flush that changes none of this is invisible to readers: the version stays as it is. If every
+//! flush made it odd, two readers of a quiet tree that want exact totals would each find the
+//! other's flush under way, and flush again endlessly.
 
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// The list of kept lines: one flusher writes, any number of readers compare.
 ///
-/// Not a [`SeqLatch`](crate::SeqLatch): its two copies would be filled by every flush, for readers
-/// that are rarely there. One copy and its version are enough, as a reader that comes while a flush
-/// runs has an answer without it: it does not know.
+/// Not a [`SeqLatch`](crate::SeqLatch): every flush would fill its two copies, for readers that are
+/// rare. One copy and its version are enough, since a reader that comes during a flush has an
+/// answer without it: "unknown".
 ///
 /// # Examples
 /// ```
@@ -47,7 +47,7 @@ use crate::sync::atomic::{AtomicU64, Ordering, fence};
 ///     assert_eq!((row, line), (1, 7));
 ///     now == last
 /// });
-/// // Of two marks.
+/// // There are two marks.
 /// assert_eq!((unread(3, 3).lines, unread(4, 3).lines), (1, 2));
 ///
 /// let found = unread(4, 4);
@@ -61,7 +61,7 @@ use crate::sync::atomic::{AtomicU64, Ordering, fence};
 pub struct KeptView {
     /// Odd from the first change that a flush makes until its end.
     version: AtomicU64,
-    /// How many slots are in use.
+    /// Number of slots in use.
     slots_used: AtomicU64,
     slots: Box<[Slot]>,
 }
@@ -69,22 +69,23 @@ pub struct KeptView {
 /// Up to 64 lines of a row.
 #[derive(Debug)]
 struct Slot {
-    /// The row in the upper half; in the lower one, which 64 lines.
+    /// Bits: the row in the upper half, the word of 64 lines in the lower half.
     place: AtomicU64,
     bits: AtomicU64,
 }
 
-/// The lines that readers do not find in totals, see [`KeptView::unread`].
+/// The lines that readers do not find in totals: see [`KeptView::unread`].
 #[derive(Clone, Copy, Debug, Default)]
 #[must_use]
 pub struct Unread {
-    /// How many there are at most, if [`KeptView::holds`] says so once totals are loaded.
+    /// Maximum number of such lines, provided that [`KeptView::holds`] returns true once totals are
+    /// loaded.
     pub lines: u64,
     /// The version at which unchanged lines were left out; `None` if none were.
     compared_at: Option<u64>,
 }
 
-/// A reader stops after so many lines that have changed.
+/// Number of changed lines after which a reader stops.
 const CHANGED_MAX: u64 = 8;
 
 impl KeptView {
@@ -100,21 +101,21 @@ impl KeptView {
     }
 
     /// Tells readers that something is about to change: until [`end`](KeptView::end) they learn
-    /// nothing here. To be called before a flush stores totals, or what it read of a kept line, and
-    /// so before it releases marks. Costs a store.
+    /// nothing here. Must be called before a flush stores totals, or the contents of a kept line,
+    /// and so before it releases marks. Costs a store.
     pub fn begin(&self) {
         // Relaxed: written by the flusher only.
         let version = self.version.load(Ordering::Relaxed);
-        // Relaxed: the fence orders it. The version may be odd already: a flusher may have vanished
+        // Relaxed: the fence orders it. The version may already be odd: a flusher may have vanished
         // half-way.
         self.version.store(version | 1, Ordering::Relaxed);
-        // Release: pairs with the Acquire fence in `holds`: a reader that has loaded what is
-        // stored below sees the odd version, or a later one, when it looks again.
+        // Release: pairs with the Acquire fence in `holds`: a reader that has loaded something
+        // stored below sees the odd version, or a later one, when it checks again.
         fence(Ordering::Release);
     }
 
-    /// Ends a flush that left lines in the first `slots` slots. After the totals have what it read.
-    /// Of a flush that [began](KeptView::begin) nothing readers notice nothing.
+    /// Ends a flush that left lines in the first `slots` slots. Must be called after its reads are
+    /// in the totals. A flush that never called [`begin`](KeptView::begin) is invisible to readers.
     pub fn end(&self, slots: usize) {
         // Relaxed: written by the flusher only.
         let version = self.version.load(Ordering::Relaxed);
@@ -134,24 +135,25 @@ impl KeptView {
     pub fn put(&self, slot: usize, row: u32, word: u32, bits: u64) {
         self.begin();
         let slot = &self.slots[slot];
-        // Relaxed, both: between `begin` and `end`, which publish it.
+        // Relaxed, both: between `begin` and `end`, which publish them.
         slot.place.store(u64::from(row) << 32 | u64::from(word), Ordering::Relaxed);
         slot.bits.store(bits, Ordering::Relaxed);
     }
 
-    /// Returns how many lines at most hold something that readers do not find yet, if
-    /// [`holds`](KeptView::holds) says so once totals are loaded: of the marks that were not
-    /// released, which `count` counts, not those of kept lines that have not changed. All of them
-    /// if a flush is changing totals.
+    /// Returns the maximum number of lines that hold something that readers do not find yet,
+    /// provided that [`holds`](KeptView::holds) returns true once totals are loaded. It is the
+    /// number of marks that were not released, as counted by `count`, without those of kept lines
+    /// that have not changed. It is all of them if a flush is changing totals.
     ///
     /// The next update of a line that this loads waits for the line to come back from the reader's
-    /// cache. So it stops once it has come upon eight that have changed.
+    /// cache. So it stops after eight lines that have changed.
     ///
-    /// `is_same` loads a line of a row, and then what was read of it last, and compares them.
+    /// `is_same` loads a line of a row, and then the contents that were last read of it, and
+    /// compares them.
     ///
     /// # Ordering
-    /// Totals that are loaded later have all that happened before, but for what the lines hold that
-    /// this counts: on the same condition.
+    /// Totals that are loaded later include everything that happened before, except the contents of
+    /// the lines counted here, on the same condition.
     pub fn unread(
         &self,
         count: impl FnOnce() -> u64,
@@ -159,8 +161,8 @@ impl KeptView {
     ) -> Unread {
         // Acquire: pairs with the Release in `end`, for the slots and the totals.
         let version = self.version.load(Ordering::Acquire);
-        // Between the two looks at the version: a flush that takes one mark and comes upon another
-        // would leave as many.
+        // Between the two loads of the version: a flush that takes one mark while another is set
+        // would leave the count unchanged.
         let counted = count();
         if !version.is_multiple_of(2) {
             return Unread { lines: counted, compared_at: None };
@@ -181,12 +183,12 @@ impl KeptView {
                 bits &= bits - 1;
             }
         }
-        // Saturating: if a flush has begun, `holds` finds it, and the comparison does not count.
+        // Saturating: if a flush has begun, `holds` detects it, and the comparison does not count.
         Unread { lines: counted.saturating_sub(same), compared_at: (same > 0).then_some(version) }
     }
 
-    /// Returns whether the comparison holds for the totals that were loaded since: whether no flush
-    /// has begun to change them. If one has, all lines that are marked count.
+    /// Returns whether the comparison holds for the totals loaded since, because no flush has begun
+    /// to change them. If one has, all marked lines count.
     #[must_use]
     #[inline]
     pub fn holds(&self, found: &Unread) -> bool {
@@ -198,13 +200,13 @@ impl KeptView {
     }
 }
 
-/// Before a thread counts marks: those that its own updates found are counted.
+/// Called before a thread counts marks, so that the marks found by its own updates are counted.
 #[inline]
 pub(crate) fn after_own_updates() {
     // Acquire: pairs with `DirtyBits::mark`, which counts a mark, then sets it. A sequence of this
-    // thread that found a mark which another set has loaded it plainly: without this, on machines
-    // that reorder loads, its count could be missed, and the thread's own update with it. If a
-    // thread's sequence finds such a mark and the thread then hands something over, the machine
-    // orders the two, as for `count_since_opening` in `percpu_ref::switch`.
+    // thread that found another thread's mark has read it with a plain load: without this fence, on
+    // machines that reorder loads, its count could be missed, and the thread's own update with it.
+    // If a thread's sequence finds such a mark and the thread then hands something over, the
+    // machine orders the two, as for `count_since_opening` in `percpu_ref::switch`.
     fence(Ordering::Acquire);
 }

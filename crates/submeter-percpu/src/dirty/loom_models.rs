@@ -6,7 +6,7 @@ use crate::sync::atomic::AtomicI64;
 use loom::sync::Arc;
 use loom::thread;
 
-/// Two lines of one word each, and what a reader finds.
+/// Two lines of one word each, and the total that a reader finds.
 struct Shared {
     lines: AtomicU64,
     summary: AtomicU64,
@@ -16,7 +16,7 @@ struct Shared {
     total: AtomicI64,
 }
 
-/// What a flusher keeps for itself.
+/// A flusher's private state.
 #[derive(Default)]
 struct Flusher {
     last: [i64; 2],
@@ -43,7 +43,7 @@ impl Shared {
         }
     }
 
-    /// What a locked update does.
+    /// Does what a locked update does.
     fn add(&self, line: usize) {
         self.words[line].fetch_add(1, Ordering::SeqCst);
         crate::sync::seq_cst_order();
@@ -52,7 +52,7 @@ impl Shared {
         }
     }
 
-    /// Reads what changed in the lines of `bits`; returns by how much.
+    /// Reads the changes in the lines of `bits`; returns their sum.
     fn collect(&self, flusher: &mut Flusher, bits: u64) -> i64 {
         crate::sync::seq_cst_order();
         let mut found = 0;
@@ -64,14 +64,14 @@ impl Shared {
         found
     }
 
-    /// What a flush of everything does.
+    /// Does what a flush of everything does.
     fn flush(&self, flusher: &mut Flusher) -> i64 {
         let mut taken = 0;
         self.row().find(64, |index, bits| taken |= self.row().take_bits(index, bits));
         self.finish(flusher, taken)
     }
 
-    /// What a flush of the part that `line` is does.
+    /// Does what a flush of the part that consists of `line` does.
     fn flush_part(&self, flusher: &mut Flusher, line: usize) -> i64 {
         let mut taken = 0;
         self.row().find_some(64, |index, bits| {
@@ -89,7 +89,7 @@ impl Shared {
     }
 }
 
-/// Adds to `line` on a thread of its own.
+/// Adds to `line` on a new thread.
 fn spawn_add(shared: &Arc<Shared>, line: usize) -> thread::JoinHandle<()> {
     let shared = Arc::clone(shared);
     thread::spawn(move || shared.add(line))
@@ -115,8 +115,8 @@ fn loom_a_flush_finds_every_update_that_returned() {
     });
 }
 
-/// The same for a flush of a part: it finds what returned in its part, and what it leaves, or what
-/// comes to a word that it emptied, is found by the next.
+/// A partial flush loses nothing: it finds updates that returned in its part, and the next flush
+/// finds those that it leaves, or that come to a word that it emptied.
 #[test]
 fn loom_a_partial_flush_loses_nothing() {
     explore(|| {
@@ -135,7 +135,8 @@ fn loom_a_partial_flush_loses_nothing() {
     });
 }
 
-/// A flush of line 1 alone that takes its mark in a wrong way, while another thread adds to line 0.
+/// Runs a flush of line 1 only that takes its mark incorrectly, while another thread adds to line
+/// 0.
 fn check_partial_flush(take: fn(&Shared) -> u64) {
     explore_all(move || {
         let shared = Shared::new();
@@ -150,8 +151,8 @@ fn check_partial_flush(take: fn(&Shared) -> u64) {
     });
 }
 
-/// A partial flush that stores the word less its bits, where another thread may mark at the same
-/// time, loses a mark: the locked instruction earns its place.
+/// Finds that a partial flush that stores the word less its bits, where another thread may mark at
+/// the same time, loses a mark: the locked instruction is needed.
 #[test]
 #[should_panic(expected = "an update was lost")]
 fn loom_clearing_bits_by_a_store_loses_a_mark() {
@@ -162,8 +163,8 @@ fn loom_clearing_bits_by_a_store_loses_a_mark() {
     });
 }
 
-/// A partial flush that clears the summary's bit with the last line's it saw loses what came in
-/// between.
+/// Finds that a partial flush that clears the summary's bit along with that of the last line it saw
+/// loses marks made in between.
 #[test]
 #[should_panic(expected = "an update was lost")]
 fn loom_summary_cleared_by_a_part_loses_marks() {
@@ -176,7 +177,7 @@ fn loom_summary_cleared_by_a_part_loses_marks() {
     });
 }
 
-/// A reader that finds no mark counted finds every update that returned in the total, also while a
+/// A reader that finds no mark counted finds every update that returned in the total, even while a
 /// flush is between taking a mark and storing the total.
 #[test]
 fn loom_zero_marks_mean_that_the_total_has_all() {
@@ -202,9 +203,9 @@ fn loom_zero_marks_mean_that_the_total_has_all() {
     });
 }
 
-/// Releasing marks before the total is stored shows too little.
+/// Finds that releasing marks before the total is stored shows too little.
 ///
-/// The same with marks that count no more from the moment they are taken must fail.
+/// The same model, with marks that no longer count once they are taken, must fail.
 #[test]
 #[should_panic(expected = "exact, but it is not")]
 fn loom_marks_released_before_the_total_fail() {
@@ -229,8 +230,7 @@ fn loom_marks_released_before_the_total_fail() {
     });
 }
 
-/// A flush that trusts the summary alone must fail: it shows that the count of threads that link
-/// earns its place.
+/// Finds that a flush that trusts only the summary fails: the count of linking threads is needed.
 #[test]
 #[should_panic(expected = "a returned update was not found")]
 fn loom_without_linking_an_update_is_missed() {
@@ -264,10 +264,10 @@ fn loom_without_linking_an_update_is_missed() {
     });
 }
 
-/// Looking at the summary before the line is marked loses it.
+/// Finds that reading the summary before the line is marked loses the line.
 ///
-/// A thread that finds the summary's bit set leaves it at that, but only after it has set its own:
-/// a flush may clear the one and take its lines before the other is set.
+/// A thread that finds the summary's bit set does nothing more, but only after it has set the
+/// line's bit: a flush may clear the former and take its lines before the latter is set.
 #[test]
 #[should_panic(expected = "an update was lost")]
 fn loom_a_summary_read_before_the_mark_fails() {
@@ -296,7 +296,7 @@ fn loom_a_summary_read_before_the_mark_fails() {
     });
 }
 
-/// Looking at the mark before the locked add, not after it, must fail.
+/// Finds that reading the mark before the locked add, not after it, fails.
 #[test]
 #[should_panic(expected = "an update was lost")]
 fn loom_a_look_before_a_locked_add_loses_it() {
@@ -320,8 +320,8 @@ fn loom_a_look_before_a_locked_add_loses_it() {
     });
 }
 
-/// An update comes, in a signal handler, between another's look at the mark and its marking of the
-/// same line, while a flush drains it: the line is never stuck (Linux has seen nodes stuck that
+/// No line is stuck when an update in a signal handler comes between another update's load of the
+/// mark and its marking of the same line, while a flush drains it (Linux has seen nodes stuck that
 /// way).
 #[test]
 fn loom_no_line_is_stuck_by_a_handler() {
@@ -333,7 +333,7 @@ fn loom_no_line_is_stuck_by_a_handler() {
                 shared.words[0].fetch_add(1, Ordering::SeqCst);
                 crate::sync::seq_cst_order();
                 if !shared.row().is_dirty(0) {
-                    // The handler: on the same thread, to its end.
+                    // The handler runs on the same thread, to its end.
                     handled.take();
                     shared.add(0);
                     shared.row().mark(0);
@@ -349,7 +349,7 @@ fn loom_no_line_is_stuck_by_a_handler() {
         witness("what was interrupted marks a line that was drained", total == 2 && rest == 0);
         total += rest;
         assert_eq!(total, shared.words[0].load(Ordering::SeqCst), "an update was lost");
-        // Not stuck: the next one marks, and is found.
+        // The line is not stuck: the next update marks it, and is found.
         shared.add(0);
         assert_eq!(shared.flush(&mut flusher), 1, "an update was lost");
         assert_eq!(shared.row().count(), 0);

@@ -1,13 +1,14 @@
-//! Which rows have ever had a mark.
+//! The set of rows that have ever had a mark.
 
 use super::bits_of;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::sync::seq_cst_order;
 
-/// The rows in which a line was ever marked: a flush visits no others, and a bound counts none.
+/// The rows in which a line was ever marked: a flush visits no other rows, and a bound does not
+/// count them.
 ///
-/// Of a machine's rows only those are in use whose CPUs the process has run on, or with rows by
-/// `mm_cid` those whose numbers its threads have had. A row that came into use stays.
+/// Only those rows of a machine are in use on whose CPUs the process has run or, with rows by
+/// `mm_cid`, whose numbers its threads have had. A row stays in use.
 #[derive(Debug)]
 pub(crate) struct MarkedRows {
     /// Bits: one per row. Writers: an updater sets a row's bit before it marks a first line there.
@@ -15,19 +16,19 @@ pub(crate) struct MarkedRows {
 }
 
 impl MarkedRows {
-    /// None of `rows` rows has a mark yet.
+    /// Creates the set for `rows` rows, none of which has a mark yet.
     pub(crate) fn new(rows: usize) -> MarkedRows {
         MarkedRows { bits: (0..rows.div_ceil(64)).map(|_| AtomicU64::new(0)).collect() }
     }
 
-    /// Takes note of a row, before a line of it is marked. `count` counts rows, for readers
-    /// that would otherwise load a word for each 64: it is never below the number of those that are
-    /// noted. One load but for the first time.
+    /// Records a row, before a line of it is marked. `count` counts rows, for readers that would
+    /// otherwise load a word for each 64: it is never below the number of rows recorded. Costs one
+    /// load, except for the first time.
     #[inline]
     pub(crate) fn note(&self, row: usize, count: &AtomicU64) {
         let bit = 1 << (row % 64);
-        // Acquire: pairs with the instruction that sets the bit: a thread that finds the row noted
-        // may mark a line of it as if it had noted and counted the row itself.
+        // Acquire: pairs with the instruction that sets the bit: a thread that finds the row
+        // recorded may mark a line of it as if it had recorded and counted the row itself.
         if self.bits[row / 64].load(Ordering::Acquire) & bit == 0 {
             self.note_first(row, bit, count);
         }
@@ -36,7 +37,7 @@ impl MarkedRows {
     #[cold]
     fn note_first(&self, row: usize, bit: u64, count: &AtomicU64) {
         // SeqCst: before the row's bit, and so before its marks; pairs with a reader's load of the
-        // count, which comes after that of the marks.
+        // count, which follows its load of the marks.
         count.fetch_add(1, Ordering::SeqCst);
         // SeqCst: before the mark; pairs with the fence in `rows`.
         let before = self.bits[row / 64].fetch_or(bit, Ordering::SeqCst);
@@ -47,15 +48,16 @@ impl MarkedRows {
         }
     }
 
-    /// Returns the rows, from the first on.
+    /// Returns the rows, in ascending order.
     ///
     /// # Ordering
-    /// SeqCst: those of every mark that was set, or found set, by what happened before.
+    /// SeqCst: includes the row of every mark that earlier operations set, or found set.
     pub(crate) fn rows(&self) -> impl Iterator<Item = usize> + Clone {
-        // SeqCst: pairs with `note`. Acquire would do where this thread's own sequence has found
-        // the mark by its plain load; it may be another's, which handed a group over to this one.
+        // SeqCst: pairs with `note`. Acquire would suffice where this thread's own sequence has
+        // found the mark by its plain load; it may be that of another thread, which handed a group
+        // over to this one.
         fence(Ordering::SeqCst);
-        // Relaxed: behind the fence.
+        // Relaxed: after the fence.
         let words = self.bits.iter().map(|bits| bits.load(Ordering::Relaxed));
         words.enumerate().flat_map(|(word, bits)| bits_of(word, bits))
     }
@@ -65,7 +67,7 @@ impl MarkedRows {
 mod tests {
     use super::*;
 
-    /// Rows are listed and counted once, whatever their order.
+    /// Rows are listed and counted once, whatever the order of marking.
     #[test]
     fn rows_are_listed_and_counted_once() {
         let (rows, count) = (MarkedRows::new(130), AtomicU64::new(0));
@@ -91,8 +93,8 @@ mod loom_models {
         mark: AtomicU64,
     }
 
-    /// Whether an updater notes its row before it marks a line there, and whether the flusher takes
-    /// a fence before it lists the rows.
+    /// Whether an updater records its row before it marks a line there, and whether the flusher
+    /// takes a fence before it lists the rows.
     #[derive(Clone, Copy)]
     struct Steps {
         note_first: bool,
@@ -109,7 +111,7 @@ mod loom_models {
             if fenced {
                 return self.rows.rows().any(|row| row == ROW);
             }
-            // Relaxed: what must not be enough.
+            // Relaxed: this must not be enough.
             self.rows.bits[0].load(Ordering::Relaxed) >> ROW & 1 == 1
         }
 
@@ -125,7 +127,7 @@ mod loom_models {
         }
     }
 
-    /// One updater marks; the sequence of another finds the mark, adds and hands over to a flush.
+    /// One updater marks; another's sequence finds the mark, adds and hands over to a flush.
     fn check(steps: Steps) {
         crate::models::explore_all(move || {
             let shared = Shared::new();
@@ -165,7 +167,7 @@ mod loom_models {
         check(Steps { note_first: true, fence: false });
     }
 
-    /// Two threads note a row at the same time. A reader that finds a mark finds the row counted,
+    /// Two threads record a row at the same time. A reader that finds a mark finds the row counted,
     /// and in the end it is counted once.
     fn check_count(count_first: bool) {
         crate::models::explore_all(move || {
@@ -197,7 +199,7 @@ mod loom_models {
         check_count(true);
     }
 
-    /// A row that is counted by who has noted it has marks before.
+    /// Finds that a row counted only after it is recorded may have marks before.
     #[test]
     #[should_panic(expected = "not counted")]
     fn loom_a_row_counted_after_its_note_has_marks() {

@@ -1,38 +1,36 @@
 //! Dirty bits: one per 64-byte line and row, set before the first add to that line since the last
 //! flush.
 //!
-//! A flush must find what changed without looking at what did not. Bits serve instead of the
-//! kernel's linked list of updated groups: setting a bit is one wait-free instruction, is
-//! idempotent (a signal handler may do it in the middle of another thread's, or its own thread's,
-//! marking), and cannot leave a node half linked. The price is a scan of one word for each 64 × 64
-//! lines.
+//! A flush must find the changed lines without looking at unchanged ones. Bits replace the kernel's
+//! linked list of updated groups: setting a bit is one wait-free instruction, is idempotent (a
+//! signal handler may do it in the middle of a marking by another thread or its own), and cannot
+//! leave a node half linked. The price is a scan of one word for each 64 × 64 lines.
 //!
 //! # The protocol
-//! *Invariant*: an add to a line commits only when the line's bit is set (sequences test it in the
-//! same sequence), or tests it afterwards (locked adds). A flush takes bits first, then issues the
-//! barrier, then reads words. So an add that no flush will find cannot have returned:
+//! *Invariant*: an add to a line either commits only when the line's bit is set (sequences test it
+//! in the same sequence), or tests the bit afterwards (locked adds). A flush takes bits first, then
+//! issues the barrier, then reads words. So an add that no flush will find cannot have returned:
 //!
 //! - A **sequence** that saw the bit before a flush took it has committed when the barrier returns,
-//!   or starts again and finds the bit clear.
+//!   or restarts and finds the bit clear.
 //! - A **locked add** stores first, then loads the bit; a flush clears the bit first, then loads
 //!   the word. Both are sequentially consistent, so one of them sees the other.
 //!
 //! The summary (a bit for each word of bits) would break this if a flush trusted it alone: between
 //! the setting of the two bits, another thread can find the first one set, add and return.
-//! `linking` counts the threads that are between them; a flush that finds some scans every word of
-//! bits.
+//! `linking` counts the threads in that interval; a flush that finds any scans every word of bits.
 //!
-//! Lines that change again and again may keep their bits: see [`KeptView`].
+//! Lines that change repeatedly may keep their bits: see [`KeptView`].
 //!
 //! A flush of a part takes some bits of a word and leaves the summary's bit: it cannot know that
-//! the word stays empty, and a bit too many costs one load at the next flush.
+//! the word stays empty, and a superfluous bit costs one load at the next flush.
 //!
 //! # The count
-//! `tally` counts the marks: raised before a bit is set, lowered by
-//! [`release`](DirtyBits::release) once what the flush read is where readers find it. So it is
-//! never below the number of lines that hold something that readers do not find, not even while a
-//! flush runs, and zero means that they find all. It may be of several rows together: readers want
-//! the sum, and pay for each that they load.
+//! `tally` counts the marks: it is raised before a bit is set, and lowered by
+//! [`release`](DirtyBits::release) once the flush's result is where readers find it. So it is never
+//! below the number of lines that hold something that readers do not find, not even while a flush
+//! runs, and zero means that they find everything. Several rows may share one tally: readers want
+//! the sum, and pay for each one that they load.
 
 use std::ops::Range;
 
@@ -50,7 +48,7 @@ use crate::sync::seq_cst_order;
 /// Returns the numbers of the bits that are set in word `word` of a set.
 #[inline]
 pub(crate) fn bits_of(word: usize, bits: u64) -> impl Iterator<Item = usize> + Clone {
-    // By the bits that are set: of thousands of words most have one.
+    // One step per set bit: of thousands of words most have one.
     std::iter::successors(Some(bits), |bits| Some(bits & bits.wrapping_sub(1)))
         .take_while(|&bits| bits != 0)
         .map(move |bits| word * 64 + bits.trailing_zeros() as usize)
@@ -59,13 +57,14 @@ pub(crate) fn bits_of(word: usize, bits: u64) -> impl Iterator<Item = usize> + C
 /// The dirty bits of one row.
 #[derive(Clone, Copy, Debug)]
 pub struct DirtyBits<'a> {
-    /// Bits: one per line. Writers: marking sets, flushes clear; read-modify-write only.
+    /// Bits: one per line. Writers: marking sets them, flushes clear them, by read-modify-write
+    /// only.
     pub lines: &'a [AtomicU64],
     /// Bits: one per word of `lines`. Same writers.
     pub summary: &'a [AtomicU64],
-    /// Threads between setting a bit in `lines` and the one in `summary`.
+    /// Number of threads between setting a bit in `lines` and the one in `summary`.
     pub linking: &'a AtomicU64,
-    /// Marks that were made and not released, those of other rows with the same tally included.
+    /// Number of marks made and not released, including those of other rows with the same tally.
     pub tally: &'a AtomicU64,
 }
 
@@ -85,20 +84,21 @@ impl DirtyBits<'_> {
         let bit = 1 << (line % 64);
         // SeqCst: before the bits: a flush that misses the summary's bit must see this.
         self.linking.fetch_add(1, Ordering::SeqCst);
-        // SeqCst: before the bits: so must a reader that counts, and a flush that asks for it.
+        // SeqCst: before the bits: a reader that counts must see this too, and so must a flush that
+        // reads it.
         self.tally.fetch_add(1, Ordering::SeqCst);
         // SeqCst: orders the bit against a flush's swap, as `is_dirty` does, and against `linking`.
         let before = self.lines[line / 64].fetch_or(bit, Ordering::SeqCst);
         let (summary, word) = (&self.summary[line / 4096], 1 << (line / 64 % 64));
-        // SeqCst, both: after the line's bit: a flush clears the summary first, so that a bit in
-        // `lines` without its bit here is always followed by this instruction. And a flush that has
-        // yet to clear a bit seen here has yet to take the line.
+        // SeqCst, both: after the line's bit: a flush clears the summary first, so a bit in `lines`
+        // without its bit here is always followed by this instruction. Also, a flush that has yet
+        // to clear a bit seen here has yet to take the line.
         seq_cst_order();
         if summary.load(Ordering::SeqCst) & word == 0 {
             summary.fetch_or(word, Ordering::SeqCst);
         }
         if before & bit != 0 {
-            // The thread that set the bit has counted it. SeqCst: as `release`.
+            // The thread that set the bit has counted it. SeqCst: as in `release`.
             self.tally.fetch_sub(1, Ordering::SeqCst);
         }
         // SeqCst: after both bits, so that a flush that finds no thread linking finds both.
@@ -106,11 +106,11 @@ impl DirtyBits<'_> {
     }
 
     /// Finds every mark below `lines_end`: calls `found` with the index and the bits of each word
-    /// that has some: bit `b` of word `w` is line `64 w + b`. Costs one load for each 4,096 lines,
-    /// and one for each 64 lines that have a marked one.
+    /// that has any, where bit `b` of word `w` is line `64 w + b`. Costs one load for each 4,096
+    /// lines, and one for each 64 lines that include a marked one.
     ///
-    /// The marks stay, but a later `find` does not come upon them again: their bit in the summary
-    /// is gone. So the caller [takes](DirtyBits::take_bits) them, or remembers where they are.
+    /// The marks stay, but a later `find` does not find them again: their bit in the summary is
+    /// gone. So the caller [takes](DirtyBits::take_bits) them, or remembers where they are.
     pub fn find(&self, lines_end: usize, mut found: impl FnMut(usize, u64)) {
         let mut look = |index: usize| {
             let bits = self.marked(index, u64::MAX);
@@ -125,12 +125,12 @@ impl DirtyBits<'_> {
         // SeqCst: pairs with `mark`: every mark made so far is in the summary, unless some thread
         // is linking.
         if self.linking.load(Ordering::SeqCst) != 0 {
-            // The summary stays as it is: a bit too many costs one load at the next flush.
+            // The summary stays as it is: a superfluous bit costs one load at the next flush.
             (0..words_end).for_each(look);
             return;
         }
         for (index, summary) in self.summary[..words_end.div_ceil(64)].iter().enumerate() {
-            // Relaxed: a hint that spares the swap. It is not stale for marks that this flush must
+            // Relaxed: a hint that saves the swap. It is not stale for marks that this flush must
             // find: they were written before `linking`, and this thread read `linking` first.
             if summary.load(Ordering::Relaxed) == 0 {
                 continue;
@@ -146,9 +146,9 @@ impl DirtyBits<'_> {
         }
     }
 
-    /// As [`find`](DirtyBits::find), and a later `find` comes upon them again: for callers that
-    /// deal with some of them. Costs a load more for each word whose marks were left, or taken in
-    /// parts, since the last `find`.
+    /// Does the same as [`find`](DirtyBits::find), but a later `find` finds the marks again: for
+    /// callers that take only some of them. Costs one more load for each word whose marks were
+    /// left, or taken in parts, since the last `find`.
     pub fn find_some(&self, lines_end: usize, mut found: impl FnMut(usize, u64)) {
         let words_end = lines_end.div_ceil(64);
         let mut look = |index: usize| {
@@ -175,11 +175,11 @@ impl DirtyBits<'_> {
         }
     }
 
-    /// As [`find_some`](DirtyBits::find_some), for a range of lines. Costs a load for each 64 lines
-    /// of it, wherever else there are marks.
+    /// Does the same as [`find_some`](DirtyBits::find_some), for a range of lines. Costs a load for
+    /// each 64 lines of the range, whatever is marked elsewhere.
     pub fn find_range(&self, lines: Range<usize>, mut found: impl FnMut(usize, u64)) {
         for word in lines.start / 64..lines.end.div_ceil(64) {
-            // Those of the word's lines that are in the range.
+            // The word's lines that are in the range.
             let from = lines.start.saturating_sub(word * 64);
             let to = (lines.end - word * 64).min(64);
             let bits = self.marked(word, u64::MAX << from & u64::MAX >> (64 - to));
@@ -189,15 +189,15 @@ impl DirtyBits<'_> {
         }
     }
 
-    /// Clears the marks `bits` of a word of bits, and returns which of them were set. Those that
-    /// were set must be [released](DirtyBits::release), or marked again. One locked instruction.
+    /// Clears the marks `bits` of a word of bits, and returns those that were set, which must be
+    /// [released](DirtyBits::release), or marked again. Costs one locked instruction.
     pub fn take_bits(&self, index: usize, bits: u64) -> u64 {
         // SeqCst: before the flush's barrier and its reads of the words; see `is_dirty`. Other bits
         // are left.
         self.lines[index].fetch_and(!bits, Ordering::SeqCst) & bits
     }
 
-    /// Finds every mark below `lines_end`, takes it and releases it at once, line by line: for
+    /// Finds every mark below `lines_end`, and takes and releases it at once, line by line: for
     /// owners without a reader that counts.
     pub fn take_lines(&self, lines_end: usize, mut found: impl FnMut(usize)) {
         self.find(lines_end, |index, bits| {
@@ -213,22 +213,24 @@ impl DirtyBits<'_> {
     /// Returns which of the marks `bits` of a word of bits are set. One load.
     #[must_use]
     pub fn marked(&self, index: usize, bits: u64) -> u64 {
-        // SeqCst: an update that returned before has its mark in the single order before this.
+        // SeqCst: the mark of an update that returned before precedes this in the single total
+        // order.
         self.lines[index].load(Ordering::SeqCst) & bits
     }
 
-    /// Stops counting `marks` of those that were taken: readers find the lines' contents elsewhere
-    /// now.
+    /// Stops counting `marks` marks that were taken: readers now find the lines' contents
+    /// elsewhere.
     pub fn release(&self, marks: u32) {
         // SeqCst: after the flush stored the totals; pairs with the load in `count`.
         self.tally.fetch_sub(u64::from(marks), Ordering::SeqCst);
     }
 
-    /// Returns how many lines at most hold something that readers do not find yet. One load.
+    /// Returns the maximum number of lines that hold something that readers do not find yet. Costs
+    /// one load.
     ///
     /// # Ordering
     /// SeqCst: a reader that loads this and then the totals finds in them every update that
-    /// returned before and that this does not count.
+    /// returned before, except those counted here.
     #[must_use]
     pub fn count(&self) -> u64 {
         // SeqCst: pairs with `mark` (raised before an update returns) and `release` (lowered after
@@ -265,7 +267,7 @@ mod tests {
         }
     }
 
-    /// The lines of a word's bits.
+    /// Returns the lines of a word's bits.
     fn lines_of(word: usize, bits: u64) -> impl Iterator<Item = usize> {
         (0..64).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| word * 64 + bit)
     }
@@ -302,7 +304,7 @@ mod tests {
         assert_eq!(take(row, 20_000), [0usize; 0]);
     }
 
-    /// Found marks stay and are not found again, but what is marked on top of them is.
+    /// Found marks stay and are not found again, but later marks in the same word are.
     #[test]
     fn found_marks_stay_and_are_not_found_again() {
         let owned = Owned::new(4096);
@@ -317,7 +319,7 @@ mod tests {
         assert_eq!((find(), row.count(), row.is_dirty(70)), (vec![], 2, true));
         row.mark(72);
         assert_eq!(find(), [(1, 7 << 6)], "with what was found before");
-        // A thread is linking, so that every word is looked at.
+        // A thread is linking, so every word is scanned.
         owned.linking.fetch_add(1, Ordering::SeqCst);
         assert_eq!(find(), [(1, 7 << 6)]);
     }
@@ -333,7 +335,7 @@ mod tests {
         assert_eq!(row.count(), 1);
         assert_eq!(take_some(row, 4096, &[0]), [0usize; 0]);
         assert_eq!(take(row, 4096), [3 * 64 + 7]);
-        // The thread goes on: a summary bit without a line's is harmless.
+        // The thread continues: a summary bit without a line's bit is harmless.
         owned.summary[0].fetch_or(1 << 3, Ordering::SeqCst);
         owned.linking.fetch_sub(1, Ordering::SeqCst);
         assert_eq!(row.count(), 0);
@@ -351,8 +353,8 @@ mod tests {
         assert_eq!(row.count(), 3);
         assert_eq!(row.take_bits(0, 1 << 6 | 1 << 5), 1 << 5);
         row.release(1);
-        // Taken lines can be marked and found again, in the parts that were left and in those that
-        // are empty.
+        // Taken lines can be marked and found again, both in words with marks left and in empty
+        // ones.
         row.mark(4097);
         row.mark(6);
         assert_eq!(take_some(row, 20_000, &[6]), [6]);

@@ -6,16 +6,16 @@ use std::mem::ManuallyDrop;
 use super::{ForkLock, generation};
 use crate::sync::atomic::{AtomicU32, Ordering};
 
-/// A value that one thread at a time can use, and one process: a forked child has a new one. That
-/// of its parent may be half-changed by a thread that is not here.
+/// A value that one thread of one process can use at a time: a forked child has a new value. That
+/// of its parent may be half-changed by a thread that does not exist in the child.
 pub(crate) struct ForkMutex<T> {
     lock: ForkLock,
-    /// The fork generation that the value is of. Writer: the lock's holder.
+    /// The fork generation to which the value belongs. Writer: the lock's holder.
     since: AtomicU32,
     value: UnsafeCell<ManuallyDrop<T>>,
 }
 
-// SAFETY: 1. The lock lets one thread at a time have the value. 2. It may be sent (`T: Send`).
+// SAFETY: 1. The lock gives the value to one thread at a time. 2. It may be sent (`T: Send`).
 unsafe impl<T: Send> Sync for ForkMutex<T> {}
 
 impl<T: Default> Default for ForkMutex<T> {
@@ -28,26 +28,27 @@ impl<T: Default> Default for ForkMutex<T> {
 }
 
 impl<T: Default> ForkMutex<T> {
-    /// Calls `with`, which may neither call back here (it would wait for itself) nor run code of
-    /// a user's.
+    /// Calls `with`, which may neither call back here (it would wait for itself) nor run user code.
     pub(crate) fn with<R>(&self, with: impl FnOnce(&mut T) -> R) -> R {
         let _held = self.lock.lock();
         let here = generation();
-        // Relaxed, here and below: read and written under the lock. A lock that was stolen is of a
-        // value of another generation: its holder made it its own before it changed it.
+        // Relaxed, here and below: read and written under the lock. A lock that was taken over
+        // guards a value of another generation: its holder had stored its generation before it
+        // changed the value.
         if self.since.load(Ordering::Relaxed) != here {
             // SAFETY: 1. `_held` excludes every other thread until the end of this function. 2. The
             // old value, perhaps half-changed, is not dropped.
             unsafe { self.value.get().write(ManuallyDrop::new(T::default())) };
-            // Relaxed: as above. After the value, should the process be forked between the two.
+            // Relaxed: as above. Stored after the value, in case the process is forked between the
+            // two.
             self.since.store(here, Ordering::Relaxed);
         }
-        // SAFETY: 1. As above. 2. No other reference of this thread's exists: a `with` inside of
-        // `with` would not get the lock.
+        // SAFETY: 1. As above. 2. This thread has no other reference: a `with` inside `with` would
+        // not get the lock.
         with(unsafe { &mut *self.value.get() })
     }
 
-    /// Makes it look as a fork leaves it whose parent is using the value.
+    /// Makes the value look as it does in a forked child whose parent is using it.
     #[cfg(all(test, not(any(loom, miri))))]
     pub(crate) fn abandon(&self) {
         self.lock.abandon();
@@ -58,10 +59,10 @@ impl<T: Default> ForkMutex<T> {
 
 impl<T> Drop for ForkMutex<T> {
     fn drop(&mut self) {
-        // Relaxed: nobody else has it.
+        // Relaxed: no other thread has it.
         if self.since.load(Ordering::Relaxed) == generation() {
-            // SAFETY: 1. It is dropped here alone, and is of this process. That of the parent stays
-            // as it is, perhaps half-changed.
+            // SAFETY: 1. It is dropped only here, and belongs to this process. A value of the
+            // parent stays as it is, perhaps half-changed.
             unsafe { ManuallyDrop::drop(self.value.get_mut()) };
         }
     }

@@ -1,4 +1,4 @@
-//! `FreeList`, and the mistake that it counts its puts for.
+//! `FreeList`, and the mistake that its count of puts prevents.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -7,9 +7,10 @@ use super::FreeList;
 use crate::models::{explore, witness};
 use crate::sync::atomic::{AtomicU32, Ordering};
 
-/// A list of two numbers, and what each of them stands for: a word that only its owner accesses.
+/// A list of two numbers, and the resource that each stands for: a word that only its owner
+/// accesses.
 ///
-/// `COUNTED`: each put is counted.
+/// `COUNTED` means that each put is counted.
 struct List<const COUNTED: bool> {
     free: FreeList,
     links: [AtomicU32; 2],
@@ -39,15 +40,16 @@ impl<const COUNTED: bool> List<COUNTED> {
     fn take(&self) -> Option<u32> {
         let taken = self.free.take(|number| self.link(number));
         if let Some(number) = taken {
-            // Loom fails if another thread's access is not before this one.
+            // Loom fails if another thread's access does not happen before this one.
             self.owned[number as usize].with_mut(|_| ());
-            // Its word is its owner's. Relaxed: as in the list.
+            // The link belongs to the number's owner. Relaxed: as in the list.
             self.link(number).store(number, Ordering::Relaxed);
         }
         taken
     }
 
-    /// Takes both, and puts the first back: the head is what it was, and what comes after is not.
+    /// Takes both, and puts the first back: the head is the same as before, but its successor is
+    /// not.
     fn take_two(&self) -> Option<u32> {
         let first = self.take();
         let second = self.take();
@@ -73,23 +75,23 @@ fn one_takes_beside_another<const COUNTED: bool>() {
     assert_eq!(all, [0, 1], "of two numbers");
 }
 
-/// No number is two threads', and none is lost.
+/// No number belongs to two threads, and none is lost.
 #[test]
 fn loom_free_list_each_number_has_one_owner() {
     explore(one_takes_beside_another::<true>);
 }
 
-/// A head alone gives a number to two.
+/// Finds that a head without a count gives a number to two threads.
 ///
-/// One thread looks at the head and what comes after; another takes both and puts the first back;
-/// the exchange finds the head that it expects, and makes the second one free, which is not.
+/// One thread reads the head and its successor; another takes both and puts the first back; the
+/// exchange finds the expected head, and makes the second number free, which is not free.
 #[test]
 #[should_panic(expected = "of two numbers")]
 fn loom_free_list_finds_aba_of_a_head_alone() {
     explore(one_takes_beside_another::<false>);
 }
 
-/// What a number stood for, before it was put back, is seen by who takes it.
+/// The thread that takes a number sees everything that its last owner did.
 #[test]
 fn loom_free_list_next_owner_sees_the_last() {
     explore(|| {

@@ -1,8 +1,8 @@
-//! Numbers that are free, for code that may not wait: an allocator, a signal handler.
+//! Free numbers for code that must not wait: an allocator, a signal handler.
 //!
-//! A stack of numbers, each of which has a link of its owner's. A thread that stops in the middle
-//! of a call, or that a forked child does not have, holds up no other; at worst the child lacks the
-//! number that it was about to take.
+//! The list is a stack of numbers, each of which has a link provided by its owner. A thread that
+//! stops in the middle of a call, or that does not exist in a forked child, blocks no other thread;
+//! at worst the child lacks the number that the thread was about to take.
 
 #[cfg(all(test, loom))]
 mod loom_models;
@@ -10,13 +10,14 @@ mod loom_models;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::model_const_fn;
 
-/// The end of the stack. As a link: nothing comes after.
+/// The end of the stack: as a link, it means that nothing follows.
 const END: u32 = u32::MAX;
 
-/// A stack of free numbers, without a lock.
+/// A lock-free stack of free numbers.
 ///
-/// It has no memory but its head: each number that is put on it comes with a word of its owner's,
-/// which links it to the next as long as it is there, and is its owner's again once it is taken.
+/// It has no memory but its head: each number that is put on it comes with a word of its owner's.
+/// The word links the number to the next one while it is on the stack, and belongs to the owner
+/// again once the number is taken.
 ///
 /// # Examples
 /// ```
@@ -33,39 +34,41 @@ const END: u32 = u32::MAX;
 /// ```
 #[derive(Debug)]
 pub struct FreeList {
-    /// The first number, and above it how many were put here since the beginning: what was taken
-    /// and put back meanwhile is not taken for what is still there. It wraps around after 2^32
-    /// puts, all of which would have to happen during one call of `take`.
+    /// The first number and, above it, the number of puts so far: a number that was taken and put
+    /// back in the meantime is not mistaken for one that never left. The count wraps around after
+    /// 2^32 puts, all of which would have to happen during one call of `take`.
     head: AtomicU64,
 }
 
 impl FreeList {
     model_const_fn! {
-        /// Makes an empty one.
+        /// Creates an empty list.
         #[must_use]
         pub fn new() -> FreeList {
             FreeList { head: AtomicU64::new(END as u64) }
         }
     }
 
-    /// Puts a number on the stack, whose word may change until it is taken.
+    /// Puts a number on the stack. Its word may change until the number is taken.
     ///
-    /// The caller has the number, and gives it up. The largest `u32` is none: it is the end.
+    /// The caller owns the number, and gives it up. The largest `u32` is not a number: it is the
+    /// end.
     pub fn put(&self, number: u32, link: &AtomicU32) {
         self.put_and_count(number, link, 1);
     }
 
-    /// Counts the puts by `step`: 1, but in the model of why they are counted.
+    /// Puts a number, and counts the put by `step`: 1, except in the model that shows why puts are
+    /// counted.
     fn put_and_count(&self, number: u32, link: &AtomicU32, step: u64) {
-        // Relaxed: what is compared is this word alone.
+        // Relaxed: only this word is compared.
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
             // Relaxed: the exchange below publishes it.
             link.store(head as u32, Ordering::Relaxed);
             let puts = (head >> 32).wrapping_add(step);
             let next = puts << 32 | u64::from(number);
-            // Release: pairs with the Acquire in `take`, for the link and all that the last owner
-            // did with what the number stands for.
+            // Release: pairs with the Acquire in `take`, for the link and everything that the last
+            // owner did with the number's resource.
             match self.head.compare_exchange_weak(head, next, Ordering::Release, Ordering::Relaxed)
             {
                 Ok(_) => return,
@@ -75,7 +78,7 @@ impl FreeList {
     }
 
     /// Takes the number that was put last, if there is one. `link` returns the word of a number
-    /// that is, or was, on the stack.
+    /// that is or was on the stack.
     pub fn take<'a>(&self, link: impl Fn(u32) -> &'a AtomicU32) -> Option<u32> {
         // Acquire, here and below: pairs with the Release of `put`.
         let mut head = self.head.load(Ordering::Acquire);
@@ -85,8 +88,8 @@ impl FreeList {
                 return None;
             }
             // Relaxed: published by the exchange that put it there. If another thread has taken the
-            // number meanwhile this may be anything, and the exchange fails: the number of puts, or
-            // the head, has changed.
+            // number in the meantime, this may be anything, and the exchange fails: the number of
+            // puts, or the head, has changed.
             let next = link(number).load(Ordering::Relaxed);
             let next = head & !u64::from(u32::MAX) | u64::from(next);
             // Acquire: as above. An exchange continues the release sequence of the `put` before it.
@@ -147,14 +150,15 @@ mod tests {
                     let mut had = [false; NUMBERS];
                     for _ in (0..).take_while(|&n| witness.goes_on(n, ROUNDS)) {
                         let Some(number) = free.take(link) else { continue };
-                        // Another thread had it since this one did. Relaxed: its owner's alone.
+                        // Another thread had it since this one did. Relaxed: only its owner
+                        // accesses it.
                         let last = owners[number as usize].swap(thread, Ordering::Relaxed);
                         witness.met(had[number as usize] && last != thread);
                         had[number as usize] = true;
-                        // Relaxed: the list orders those that have the number.
+                        // Relaxed: the list orders the owners of the number.
                         let others = held[number as usize].fetch_add(1, Ordering::Relaxed);
                         assert_eq!(others, 0, "{number} was taken twice");
-                        // Its word is its owner's.
+                        // The link belongs to the number's owner.
                         link(number).store(number, Ordering::Relaxed);
                         held[number as usize].fetch_sub(1, Ordering::Relaxed);
                         free.put(number, link(number));

@@ -1,17 +1,17 @@
-//! The state that the leaves of a tree share.
+//! The state shared by the leaves of a tree.
 
 use super::level::Level;
 use super::words::{AtomicU32, AtomicU64};
 use crate::sync::atomic::Ordering;
 use crate::sync::seq_cst_order;
 
-/// Charges read it and hardly ever write it, so that CPUs do not take it from each other.
+/// Charges read it and hardly ever write it, so CPUs do not contend for its line.
 #[derive(Debug)]
 pub(crate) struct Common {
-    /// How often leaves were visited to close them. Read and written in
+    /// Number of visits to leaves made to close them. Read and written in
     /// [visits](super::path::Path::below), which exclude each other.
     visits: AtomicU64,
-    /// Charges that wait, at whatever level. Writers: those that hold the queue.
+    /// Number of charges that wait, at any level. Writers: threads that hold the queue.
     awaited: AtomicU32,
 }
 
@@ -28,12 +28,12 @@ impl Common {
         number
     }
 
-    /// Has what gives back to a level look at the queue from now on.
+    /// Makes every thread that gives back to a level check the queue from now on.
     pub(super) fn await_room(&self, level: &Level) {
         level.await_room();
-        // SeqCst, and in both functions below: a charge that is going to wait says so here, then
-        // tries once more. A release gives back, then looks here; so does an opening before it
-        // opens a leaf. One of the two sees the other.
+        // SeqCst, here and in both functions below: a charge that is going to wait announces it
+        // here, then tries once more. A release gives back, then reads this; so does an opening
+        // before it opens a leaf. One of the two sees the other.
         self.awaited.fetch_add(1, Ordering::SeqCst);
         seq_cst_order();
     }

@@ -1,7 +1,7 @@
-//! The CPUs of models of limits: `RUSTFLAGS="--cfg loom" cargo test --release`.
+//! The CPUs of the models of limits: `RUSTFLAGS="--cfg loom" cargo test --release`.
 //!
-//! A sequence is a critical section of its CPU: whole or not at all. Everything else is the real
-//! code. Models of mistakes pass only while loom finds them.
+//! A sequence is a critical section of its CPU: it happens whole or not at all. Everything else is
+//! the real code. Models of mistakes pass only while loom finds them.
 
 use std::cell::Cell;
 
@@ -11,26 +11,26 @@ use super::stock::Stock;
 use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 
 loom::thread_local! {
-    /// The CPU that the calling thread runs on.
+    /// The CPU on which the calling thread runs.
     pub(super) static CPU: Cell<usize> = Cell::new(0);
 }
 
-/// What became of stock since the model's own part began.
+/// The events of stock since the model's own part began.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Seen {
     pub(super) opened: u32,
     pub(super) called_off: u32,
     pub(super) closed: u32,
-    /// Charges from stock, and releases into it.
+    /// Number of charges from stock; `put` is that of releases into it.
     pub(super) taken: u32,
     pub(super) put: u32,
     pub(super) refilled: u32,
-    /// How many wait for a barrier, and waited at most.
+    /// Number of waiters for a barrier; `waiting_max` is its maximum.
     waiting: u32,
     pub(super) waiting_max: u32,
 }
 
-// Not loom's: it runs all threads of a model on one.
+// Not loom's: loom runs all threads of a model on one.
 std::thread_local! {
     static SEEN: Cell<Seen> = Cell::default();
 }
@@ -49,21 +49,21 @@ pub(super) fn note(change: impl FnOnce(&mut Seen)) {
     SEEN.set(seen);
 }
 
-/// What a model leaves out.
+/// The mistake of a model.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mistake {
     None,
-    /// A fold sums words that a sequence may still take from.
+    /// A fold sums words from which a sequence may still take.
     NoBarrier,
-    /// The gate is looked at before the sequence begins.
+    /// The gate is read before the sequence begins.
     GateOutside,
-    /// So is the word.
+    /// The word is read before the sequence begins.
     WordOutside,
-    /// A fold gives back what the words held before the barrier.
+    /// A fold gives back the amounts that the words held before the barrier.
     SummedEarly,
 }
 
-/// The CPUs, each of which runs one sequence at a time, on whatever word.
+/// The CPUs, each of which runs one sequence at a time, on any word.
 pub(super) type Sections = Arc<[Mutex<()>; 2]>;
 
 pub(super) fn sections() -> Sections {
@@ -77,7 +77,7 @@ pub(super) struct Cpus {
     early: AtomicI64,
     mistake: Mistake,
     now: AtomicU32,
-    /// How much time goes by between two looks at the clock.
+    /// The time that passes between two readings of the clock.
     tick: u32,
 }
 
@@ -95,14 +95,14 @@ impl Cpus {
     }
 
     fn load(&self) -> i64 {
-        // Acquire: as the real one.
+        // Acquire: as in the real one.
         self.words.iter().map(|word| word.load(Ordering::Acquire)).sum()
     }
 }
 
 impl Stock for Cpus {
     fn add(&self, n: i64, cap: u64) -> bool {
-        // Relaxed, both: a plain load of the sequence.
+        // Relaxed, both: the sequence's plain load.
         let before = self.gate.load(Ordering::Relaxed);
         let cpu = CPU.with(Cell::get);
         let word = &self.words[cpu];
@@ -123,7 +123,7 @@ impl Stock for Cpus {
     fn add_again(&self, n: i64, cap: u64) -> bool {
         let done = self.add(n, cap);
         if done && n > 0 {
-            // All but the first look of a charge or a release.
+            // Every attempt of a charge or a release but the first.
             note(|seen| (seen.put, seen.refilled) = (seen.put - 1, seen.refilled + 1));
         }
         done

@@ -1,9 +1,10 @@
 //! A tree of one node: a counter with a limit.
 //!
-//! Not the root of a tree of [`node`](super::node)s, which was measured: it takes 416 bytes in four
-//! allocations where a counter has 192 of its own. To follow its pointer costs 17 % of an add and a
-//! give-back far from the limit, and its queue and counts of refusals 65 % of a pair at the limit
-//! and 5 % of a refusal. A fork that leaves its list locked would make it refuse what fits, too.
+//! It is not the root of a tree of [`node`](super::node)s, which was measured: such a root takes
+//! 416 bytes in four allocations where a counter has 192 of its own. Following its pointer costs 17
+//! % of an add and a give-back far from the limit, and its queue and counts of refusals cost 65 %
+//! of a pair at the limit and 5 % of a refusal. Also, a fork that leaves its list locked would make
+//! it refuse charges that fit.
 
 use std::iter::once;
 
@@ -22,15 +23,16 @@ use crate::fork_lock::ForkLock;
 #[repr(C)]
 pub(crate) struct Flat<S> {
     pub(super) leaf: Leaf<S>,
-    /// Held by who visits the leaf, or opens it. Unlike the list of a larger tree it need not be
-    /// given up where a fork left it locked: the next visit continues whatever the last one did.
+    /// Held by a thread that visits the leaf, or opens it. Unlike the list of a larger tree it need
+    /// not be given up where a fork left it locked: the next visit continues where the last one
+    /// stopped.
     pub(super) visit: ForkLock,
     common: Common,
     pub(super) level: Level,
 }
 
 impl<S: Stock> Flat<S> {
-    /// For `rows` words that hold `cap` each at most, with `held` from the start.
+    /// Creates a tree for `rows` words that hold at most `cap` each, with `held` from the start.
     pub(crate) fn new(stock: S, cap: u64, rows: u64, held: u64, limit: u64) -> Flat<S> {
         let level = Level::starting_at(held);
         level.store_limit(limit);
@@ -38,7 +40,7 @@ impl<S: Stock> Flat<S> {
         Flat { leaf, visit: ForkLock::new(), common: Common::new(), level }
     }
 
-    /// The most that can lie in stock.
+    /// Returns the maximum amount in stock.
     pub(crate) fn slack(&self) -> u64 {
         self.leaf.slack()
     }
@@ -72,8 +74,8 @@ impl<S: Stock> Flat<S> {
         tree::release(self, n);
     }
 
-    /// The amount held, and by how much it may exceed the amount charged: 0 where there is no
-    /// stock. The amount charged is never below 0.
+    /// Returns the amount held, and by how much it may exceed the amount charged: 0 where there is
+    /// no stock. The amount charged is never below 0.
     pub(crate) fn held(&self) -> (u64, u64) {
         match self.level.exactly() {
             Some(held) => (held, 0),
@@ -84,17 +86,18 @@ impl<S: Stock> Flat<S> {
         }
     }
 
-    /// The amount charged: exact once charges are over, and never without a charge that has
-    /// returned.
+    /// Returns the amount charged: exact once charges are over, and always including every charge
+    /// that has returned.
     pub(crate) fn charged(&self) -> u64 {
         self.level.exactly().or_else(|| self.without_stock()).unwrap_or_else(|| self.level.held())
     }
 
-    /// The amount held, less the stock. Moves of stock stop for that; charges go on. `None` on top
-    /// of a move of the calling thread's own, if stock is moved here at this moment.
+    /// Returns the amount held, less the stock. Moves of stock stop for this; charges continue.
+    /// `None` in a handler on top of a move by the calling thread, if stock is being moved here at
+    /// this moment.
     fn without_stock<'a>(&'a self) -> Option<u64> {
         let inside = Inside::new();
-        // Without waiting on top of a move, which may be one of this counter.
+        // Does not wait on top of a move, which may be one of this counter's.
         let stop = |lock: &'a ForkLock| match inside {
             Some(_) => Some(lock.lock()),
             None => lock.try_lock(),

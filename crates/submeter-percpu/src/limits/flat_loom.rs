@@ -1,5 +1,5 @@
-//! Every interleaving of charges, releases and reads of one node. `tree_loom` has what a tree of
-//! one shares with those of many.
+//! Every interleaving of charges, releases and reads of one node. `tree_loom` covers what a tree of
+//! one shares with larger trees.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -10,20 +10,20 @@ use super::level::REST_MS;
 use super::stock::Stock;
 use crate::models::{either_first, witness};
 
-/// What it starts with, as a counter does; everything below comes on top.
+/// The amount held at the start, as in a counter; everything below comes on top.
 const ZERO: u64 = 1 << 63;
 const LIMIT: u64 = 70;
-/// Of which this is free at first, and two more lie in CPU 0's stock.
+/// The free part of the limit at first; two more lie in CPU 0's stock.
 const FREE: u64 = 6;
 
 type Model = Arc<Flat<Cpus>>;
 
-/// Two preemptions show each of the mistakes.
+/// Explores with two preemptions, which are enough to show each of the mistakes.
 fn explore(mistake: Mistake, tick: u32, model: impl Fn(&Model) + Sync + Send + 'static) {
     crate::models::explore_briefly(2, move || {
         let cpus = Cpus::new(&sections(), mistake, tick);
         let flat = Arc::new(Flat::new(cpus, 4, 2, ZERO, ZERO + LIMIT));
-        // Opens; refills; and takes what is left but for `FREE`.
+        // Opens; refills; and takes the rest except `FREE`.
         for n in [2, 2, LIMIT - FREE - 4] {
             assert!(flat.try_charge(n).is_ok());
         }
@@ -41,7 +41,7 @@ fn charged(flat: &Model) -> u64 {
     flat.charged() - ZERO
 }
 
-/// Charges on a CPU, one after the other; returns what was granted.
+/// Makes charges on a CPU, one after the other; returns the amount granted.
 fn charges(flat: &Model, cpu: usize, all: &'static [u64]) -> thread::JoinHandle<u64> {
     let flat = Arc::clone(flat);
     thread::spawn(move || {
@@ -50,7 +50,7 @@ fn charges(flat: &Model, cpu: usize, all: &'static [u64]) -> thread::JoinHandle<
     })
 }
 
-/// Two folds at once, of which one drains the leaf.
+/// Two concurrent folds give stock back once: one of them drains the leaf.
 #[test]
 fn loom_flat_two_folds_give_stock_back_once() {
     explore(Mistake::None, 0, |flat| {
@@ -62,7 +62,7 @@ fn loom_flat_two_folds_give_stock_back_once() {
     });
 }
 
-/// One takes from stock what the other has a fold give back.
+/// One charge takes stock that the other's fold gives back.
 fn a_fold_beside_a_charge_from_stock(flat: &Model) {
     let both = [charges(flat, 0, &[2]), charges(flat, 1, &[4, 2])];
     let granted: u64 = both.map(|charges| charges.join().unwrap()).iter().sum();
@@ -85,12 +85,13 @@ fn loom_flat_finds_stock_summed_too_early() {
     explore(Mistake::SummedEarly, 0, a_fold_beside_a_charge_from_stock);
 }
 
-/// Two on one CPU, one of which may be a handler on top of the other, want the same stock.
+/// Two charges on one CPU, one of which may be in a handler on top of the other, want the same
+/// stock.
 fn two_on_one_cpu(flat: &Model) {
     let other = charges(flat, 0, &[2]);
     CPU.with(|own| own.set(0));
     let own = flat.leaf.stock.add(-2, flat.leaf.cap);
-    // Whether from stock or not, what is held covers it.
+    // Whether taken from stock or not, it is covered by the amount held.
     other.join().unwrap();
     witness("the one that takes what there is", own);
     witness("the other that takes it", !own && seen().taken > 0);
@@ -104,14 +105,14 @@ fn loom_flat_decision_and_update_are_atomic() {
     explore(Mistake::None, 0, two_on_one_cpu);
 }
 
-/// A charge between look and update takes what is not there.
+/// Finds that a charge between the check and the update takes stock that is not there.
 #[test]
 #[should_panic(expected = "held")]
 fn loom_flat_finds_a_look_apart_from_its_update() {
     explore(Mistake::WordOutside, 0, two_on_one_cpu);
 }
 
-/// An opening that has reserved what its words hold, and is not over, causes no refusal.
+/// An opening that has reserved the amount in its words and is not over causes no refusal.
 #[test]
 fn loom_flat_refusal_beside_an_opening_is_exact() {
     explore(Mistake::None, REST_MS, |flat| {
@@ -125,8 +126,8 @@ fn loom_flat_refusal_beside_an_opening_is_exact() {
     });
 }
 
-/// A limit that is lowered beside an opening and a charge from stock: what begins later is compared
-/// with it.
+/// A limit lowered beside an opening and a charge from stock grants no stock: charges that begin
+/// later are compared with it.
 #[test]
 fn loom_flat_a_lowered_limit_grants_no_stock() {
     explore(Mistake::None, REST_MS, |flat| {
@@ -139,7 +140,7 @@ fn loom_flat_a_lowered_limit_grants_no_stock() {
     });
 }
 
-/// A sum beside a fold takes stock off once, whether that was given back by then or not.
+/// A sum beside a fold subtracts stock once, whether it was already given back or not.
 #[test]
 fn loom_flat_a_sum_beside_a_fold_counts_no_stock() {
     explore(Mistake::None, 0, |flat| {
@@ -156,14 +157,15 @@ fn loom_flat_a_sum_beside_a_fold_counts_no_stock() {
     });
 }
 
-/// A sum beside an opening and a refill counts what they reserve for stock once, and takes it off.
+/// A sum beside an opening and a refill counts the amount they reserve for stock once, and
+/// subtracts it.
 #[test]
 fn loom_flat_sum_beside_opening_counts_no_stock() {
     explore(Mistake::None, REST_MS, |flat| {
         assert!(flat.try_charge(FREE + 1).is_err(), "one too many, so that it folds");
         flat.release(40);
         forget();
-        // It opens, takes what its word still holds, and fills that again.
+        // It opens, takes the rest of its word, and fills the word again.
         let opens = charges(flat, 0, &[1, 2, 1]);
         either_first();
         let before = LIMIT - FREE - 40;
@@ -175,7 +177,7 @@ fn loom_flat_sum_beside_opening_counts_no_stock() {
     });
 }
 
-/// One opens; another takes from the stock that it finds, then looks.
+/// One thread opens; another takes from the stock that it finds, then reads the level.
 fn a_look_after_a_charge_from_stock(look: fn(&Model)) {
     explore(Mistake::None, REST_MS, move |flat| {
         assert!(flat.try_charge(FREE + 1).is_err(), "one too many, so that it folds");
@@ -203,7 +205,7 @@ fn a_look_after_a_charge_from_stock(look: fn(&Model)) {
     });
 }
 
-/// What is charged at least, once one was taken from stock.
+/// The minimum amount charged once one unit was taken from stock.
 const TAKEN: u64 = LIMIT - FREE - 20 + 1;
 
 #[test]
@@ -222,7 +224,7 @@ fn loom_flat_a_charge_from_stock_is_held() {
     });
 }
 
-/// The mistake: a look that is not ordered after the opening.
+/// The mistake: a read that is not ordered after the opening.
 #[test]
 #[should_panic(expected = "as it was before the opening")]
 fn loom_flat_finds_an_unordered_look() {
@@ -231,7 +233,7 @@ fn loom_flat_finds_an_unordered_look() {
     });
 }
 
-/// A charge after one from stock is not refused as before the opening.
+/// A charge after one from stock is not refused as it would be before the opening.
 #[test]
 fn loom_flat_no_refusal_as_before_the_opening() {
     a_look_after_a_charge_from_stock(|flat| {

@@ -9,13 +9,13 @@ use super::level::{Level, Tight};
 use super::path::Path;
 use super::stock::Stock;
 
-/// For how long a charge that is granted waits for a fold that another left: several times what a
-/// barrier takes on a busy machine. Where none comes in that time, charges take the longer way for
-/// longer, which is all that a fold would spare them.
+/// Time for which a granted charge waits for a fold that another thread left unfinished: several
+/// times the duration of a barrier on a busy machine. If no barrier completes in that time, charges
+/// take the slow path for longer, which is all that the fold would save them.
 const MOMENT: Duration = Duration::from_millis(50);
 
-/// Has no stock lie below a level that is exceeded: charges from it are not compared with a limit.
-/// Returns false as [`fold`] does.
+/// Ensures that no stock lies below a level that is exceeded: charges from stock are not compared
+/// with a limit. Returns false where [`fold`] does.
 pub(super) fn settle<P: Path>(path: &P) -> bool {
     path.levels().all(|level| {
         while level.is_exceeded() && !level.is_drained() {
@@ -27,15 +27,15 @@ pub(super) fn settle<P: Path>(path: &P) -> bool {
     })
 }
 
-/// Gives the stock of all leaves below a level back, behind one barrier. Returns whether it was
-/// done, by whomever: see [`Path::below`]. Where the barrier takes too long, the leaves stay
-/// closed, charges take the longer way, and the next fold or [`loosen`] goes on.
+/// Gives back the stock of all leaves below a level, behind one barrier. Returns whether it was
+/// done, by this or another thread: see [`Path::below`]. Where the barrier takes too long, the
+/// leaves stay closed, charges take the slow path, and the next fold or [`loosen`] continues.
 #[cold]
 pub(super) fn fold<P: Path>(path: &P, level: &Level) -> bool {
     fold_behind(path, level, |stock| stock.try_barrier(PATIENCE))
 }
 
-/// As [`fold`], however long the barrier takes.
+/// Does the same as [`fold`], however long the barrier takes.
 pub(super) fn fold_patiently<P: Path>(path: &P, level: &Level) -> bool {
     fold_behind(path, level, barrier)
 }
@@ -55,7 +55,7 @@ fn fold_behind<P: Path>(path: &P, level: &Level, barrier: impl FnOnce(&P::Stock)
         _ => tight,
     };
     if Level::state(tightening) != Tight::Tightening {
-        // Another thread has drained it; the caller looks again.
+        // Another thread has drained it; the caller checks again.
         return true;
     }
     if !empty(path, level, &|_| true, barrier) {
@@ -65,9 +65,10 @@ fn fold_behind<P: Path>(path: &P, level: &Level, barrier: impl FnOnce(&P::Stock)
     true
 }
 
-/// Lets leaves below the levels of a path open again, where there is room for `twice` what one has
-/// and they have rested. One that a fold left half done is drained first: where charges fit, no
-/// refusal would ever do that. The charge is granted already, and waits [`MOMENT`] for it at most.
+/// Lets leaves below the levels of a path open again where the levels have `twice` the room of one
+/// leaf's stock and have rested. A level whose fold was left half done is drained first: where
+/// charges fit, no refusal would ever do that. The charge is already granted, and waits at most
+/// [`MOMENT`] for it.
 pub(super) fn loosen<P: Path>(path: &P, twice: u64) {
     let now = || path.leaf().stock.now_ms();
     let mut now_ms = now();
@@ -80,13 +81,13 @@ pub(super) fn loosen<P: Path>(path: &P, twice: u64) {
     }
 }
 
-/// Gives one leaf's stock back, behind a barrier, where others may still charge it.
+/// Gives back one leaf's stock, behind a barrier, where others may still charge it.
 pub(super) fn close<P: Path>(path: &P) {
     empty(path, path.level(), &|at| std::ptr::eq(at.leaf(), path.leaf()), barrier);
 }
 
-/// Closes those leaves below a level that are meant, and gives their stock back behind one
-/// `barrier`. Returns false where leaves cannot be visited, or the barrier says so.
+/// Closes the leaves below a level that `is_meant` selects, and gives back their stock behind one
+/// `barrier`. Returns false where leaves cannot be visited, or the barrier returns false.
 fn empty<P: Path>(
     path: &P,
     level: &Level,
@@ -106,15 +107,15 @@ fn empty<P: Path>(
         && path.below(level, &mut |leaves| drain(&mut leaves.filter(|at| is_meant(at)), visit))
 }
 
-/// The second half of closings, of all leaves that were closed in a visit or before it: a thread
-/// that closed one before may not have come so far. A leaf that was closed after it is left alone:
-/// the barrier may have come before that.
+/// Does the second half of closings, for all leaves that were closed in visit number `visit` or
+/// before: a thread that closed one earlier may not have got this far. A leaf that was closed later
+/// is left alone: the barrier may have preceded its closing.
 fn drain<'a, P: Path>(leaves: &mut dyn Iterator<Item = &'a P>, visit: u64) {
     let mut drained: Option<Siblings<'a, P>> = None;
     for path in leaves {
         let Some(stocked) = drain_leaf(path, visit) else { continue };
         let siblings = drained.take().filter(|siblings| siblings.are_of(path));
-        // Made only where there are none: one that is dropped locks a word of each level above.
+        // Made only where there are none: each drop locks a word of each level above.
         let mut siblings = siblings.unwrap_or_else(|| Siblings { path, stocked: 0, leaves: 0 });
         siblings.stocked += stocked;
         siblings.leaves += 1;
@@ -122,16 +123,16 @@ fn drain<'a, P: Path>(leaves: &mut dyn Iterator<Item = &'a P>, visit: u64) {
     }
 }
 
-/// Gives a leaf's stock back to its own level, and returns it.
+/// Gives back a leaf's stock to its own level, and returns the amount.
 fn drain_leaf<P: Path>(path: &P, visit: u64) -> Option<u64> {
     let leaf = path.leaf();
-    // Without its lock: stock that was on its way had arrived when the leaf was closed, and none
-    // sets out while it is not open.
+    // Without the leaf's lock: stock in transit had arrived when the leaf was closed, and none is
+    // moved while it is not open.
     if leaf.phase() != Phase::Closing || leaf.closed() > visit {
         return None;
     }
     let stocked = leaf.stocked();
-    // Before what is held is lowered: a fork in between leaks room, and grants none twice.
+    // Before the amount held is lowered: a fork in between leaks room, and grants none twice.
     leaf.turn_over();
     let own = path.levels().next().expect("its own");
     own.give_back(stocked);
@@ -139,10 +140,10 @@ fn drain_leaf<P: Path>(path: &P, visit: u64) -> Option<u64> {
     Some(stocked)
 }
 
-/// Leaves of one parent that were drained one after another. Dropping it gives their stock back to
-/// the levels that they share, at once: a thousand leaves would lock a word of each a thousand
-/// times. Until then those levels hold too much, but no thread takes that for what is charged: none
-/// of them is drained before this visit is over.
+/// Leaves of one parent that were drained one after another. Its drop gives back their stock to
+/// their shared levels, all at once: a thousand leaves would lock a word of each level a thousand
+/// times. Until then those levels hold too much, but no thread takes that for the amount charged:
+/// none of them is drained before this visit is over.
 struct Siblings<'a, P: Path> {
     path: &'a P,
     stocked: u64,

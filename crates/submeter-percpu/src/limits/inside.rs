@@ -1,7 +1,8 @@
-//! Which threads hold a lock of limits, so that a signal handler does not wait for its own thread.
+//! Tracks which threads hold a lock of limits, so that a signal handler does not wait for its own
+//! thread.
 
-/// Shows that the calling thread did not hold a lock of this kind before: a signal handler that
-/// interrupted it must not wait for it.
+/// Proof that the calling thread did not already hold a lock of this kind: a signal handler that
+/// interrupted the holder must not wait for it.
 pub(super) struct Inside;
 
 #[cfg(not(loom))]
@@ -16,7 +17,7 @@ mod thread {
 
     impl Inside {
         pub(in crate::limits) fn new() -> Option<Inside> {
-            // Not `then_some`: what that drops would set it back.
+            // Not `then_some`: the value that it drops would reset the flag.
             (!INSIDE.replace(true)).then(|| Inside)
         }
     }

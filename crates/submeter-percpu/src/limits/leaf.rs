@@ -9,12 +9,12 @@ use crate::sync::atomic::Ordering;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Open,
-    /// The gate is closed, and the stock was not given back yet.
+    /// The gate is closed, but the stock was not given back yet.
     Closing,
     Closed,
 }
 
-/// A phase, and how many there were before: one word.
+/// A phase and the number of phases before it, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Turn(u32);
 
@@ -27,7 +27,8 @@ impl Turn {
         }
     }
 
-    /// Phases follow each other in one order. Wraps around at a multiple of three.
+    /// Returns the next turn: phases follow each other in one order. Wraps around at a multiple of
+    /// three.
     fn next(self) -> Turn {
         const WRAP: u32 = u32::MAX / 3 * 3;
         Turn(if self.0 + 1 == WRAP { 0 } else { self.0 + 1 })
@@ -40,21 +41,21 @@ impl Turn {
 #[repr(C)]
 pub(crate) struct Leaf<S> {
     pub(super) stock: S,
-    /// The most that a word may hold; 0 where there is none.
+    /// Maximum amount in a word; 0 where there are no words.
     pub(super) cap: u64,
-    /// The most that a leaf of this tree adds to what levels hold: all words full, and one batch on
-    /// its way. Also where there is no word: others may have some.
+    /// Maximum amount that a leaf of this tree adds to what levels hold: all words full, and one
+    /// batch in transit. It is set even where there are no words: other leaves may have some.
     pub(super) stock_max: u64,
-    /// Bits: a [`Turn`]. Writers: visits, and who opens it, which no visit meets; away from `Open`
-    /// and to it only with the lock held as well.
+    /// Bits: a [`Turn`]. Writers: visits, and the thread that opens the leaf, which excludes
+    /// visits; changes from and to `Open` also require the lock.
     turn: AtomicU32,
     pub(super) lock: ForkLock,
-    /// The number of the visit that closed its gate last. Read and written in visits.
+    /// The number of the last visit that closed its gate. Read and written in visits.
     closed: AtomicU64,
 }
 
 impl<S: Stock> Leaf<S> {
-    /// For `rows` words that hold `cap` each at most. Starts closed.
+    /// Creates a leaf for `rows` words that hold at most `cap` each. It starts closed.
     pub(crate) fn new(stock: S, cap: u64, rows: u64) -> Leaf<S> {
         Leaf {
             stock,
@@ -66,20 +67,20 @@ impl<S: Stock> Leaf<S> {
         }
     }
 
-    /// One that is never open, beside others for whose words that holds.
+    /// Creates a leaf that is never open, in a tree whose other leaves have such words.
     #[cfg(not(loom))]
     pub(super) fn without_words(stock: S, cap: u64, rows: u64) -> Leaf<S> {
         Leaf { cap: 0, ..Leaf::new(stock, cap, rows) }
     }
 
-    /// The most that all words together may hold.
+    /// Returns the maximum amount in all words together.
     pub(super) fn slack(&self) -> u64 {
         if self.cap == 0 { 0 } else { self.stock_max - self.cap }
     }
 
     fn turn(&self) -> Turn {
-        // Relaxed: code that depends on it looks again in a visit, or with the lock held. This look
-        // only saves taking the lock.
+        // Relaxed: code that depends on it reads it again in a visit, or with the lock held. This
+        // load only saves taking the lock.
         Turn(self.turn.load(Ordering::Relaxed))
     }
 
@@ -92,16 +93,16 @@ impl<S: Stock> Leaf<S> {
         self.phase() == Phase::Closed
     }
 
-    /// The next phase.
+    /// Moves on to the next phase.
     pub(super) fn turn_over(&self) {
         // Release: a fork that copies this store has also copied the writes before it.
         self.turn.store(self.turn().next().0, Ordering::Release);
     }
 
-    /// The first half of a closing, in a visit. Returns whether the second is to follow.
+    /// Does the first half of a closing, in a visit. Returns whether the second half must follow.
     pub(super) fn close(&self, visit: u64) -> bool {
         if self.phase() == Phase::Open {
-            // Stock that is on its way arrives first.
+            // Stock in transit arrives first.
             let _held = self.lock.lock();
             self.stock.close();
             // Relaxed: see its declaration.
@@ -116,26 +117,27 @@ impl<S: Stock> Leaf<S> {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// How much moves to a CPU at once: the rest is shared, and all CPUs of a leaf together take a
-    /// sixteenth of it at most.
+    /// Returns the amount that moves to a CPU at once: the remaining room is shared, and all CPUs
+    /// of a leaf together take at most a sixteenth of it.
     pub(super) fn batch(&self, room: u64) -> u64 {
         let rows = self.slack().checked_div(self.cap).unwrap_or(1);
         (room / rows / 16).min(self.surplus())
     }
 
-    /// The most that is moved to a CPU at once, and what is given back of a word without room.
+    /// Returns the maximum amount moved to a CPU at once, which is also the amount given back from
+    /// a word without room.
     pub(super) fn surplus(&self) -> u64 {
         self.cap.div_ceil(2)
     }
 
-    /// The room that all levels have where it may open: for all its stock twice, so that it does
-    /// not have to close again at once.
+    /// Returns the room that all levels must have for it to open: twice all its stock, so that it
+    /// does not have to close again at once.
     pub(super) fn twice(&self) -> u64 {
         self.slack().saturating_mul(2)
     }
 
-    /// The amount in stock. In a visit of a leaf that is closed, or with the lock held: else
-    /// something may be on its way.
+    /// Returns the amount in stock. Called in a visit to a closed leaf, or with the lock held:
+    /// otherwise stock may be in transit.
     pub(super) fn stocked(&self) -> u64 {
         match self.phase() {
             Phase::Closed => 0,
@@ -143,7 +145,8 @@ impl<S: Stock> Leaf<S> {
         }
     }
 
-    /// Closes it without a barrier, where no thread charges it any more. Returns what lay in stock.
+    /// Closes the leaf without a barrier, where no thread charges it any longer. Returns the amount
+    /// that lay in stock.
     #[cfg(not(loom))]
     pub(super) fn end(&self) -> u64 {
         let stocked = self.stocked();

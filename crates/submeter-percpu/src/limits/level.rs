@@ -6,13 +6,13 @@ use submeter_sys::barrier::PATIENCE;
 use super::words::{AtomicU32, AtomicU64};
 use crate::sync::atomic::{Ordering, fence};
 
-/// For how long a level stays exact at least, in milliseconds: a limit that is always near costs a
-/// barrier in that time, not one a refusal.
+/// Minimum time for which a level stays exact, in milliseconds: a limit that is always near costs
+/// one barrier in that time, not one per refusal.
 pub(super) const REST_MS: u32 = 10;
 
-/// How long after its start a fold has most likely given up, if it has not ended: but where a limit
-/// is set it waits for one barrier of this time. To take up one that still goes on is safe, and
-/// costs a barrier.
+/// Time after which a fold that has not ended has most likely given up; only the setting of a limit
+/// may wait as long for one barrier. Resuming a fold that is still in progress is safe, and costs a
+/// barrier.
 pub(super) const LEFT_MS: u32 = 2 * PATIENCE.as_millis() as u32;
 
 /// The way in which a limit treats a charge that exceeds it.
@@ -22,13 +22,13 @@ pub enum LimitMode {
     /// The charge is refused.
     #[default]
     Enforced,
-    /// The charge is granted, and counted as an overdraft: to try a limit out, or where to refuse
-    /// is worse than to exceed it. Below the limit it costs as much as an enforced one, beyond it
-    /// as much as near it.
+    /// The charge is granted, and counted as an overdraft: for trying a limit out, or where
+    /// refusing is worse than exceeding it. Below the limit it costs as much as an enforced one,
+    /// beyond the limit as much as near it.
     Soft,
 }
 
-/// Why a charge was refused.
+/// The reason why a charge was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Cause {
@@ -41,36 +41,36 @@ pub enum Cause {
     Ended,
 }
 
-/// The amount of one quota that a group and its descendants hold, and the most that they may.
+/// The amount of one quota that a group and its descendants hold, and its limit.
 #[derive(Debug)]
 pub(crate) struct Level {
-    /// Bits: see the invariant. Writers: charges, refills and openings, before, by exchange;
-    /// releases and folds, after, by locked add.
+    /// Bits: see the invariant. Writers: charges, refills and openings, beforehand, by exchange;
+    /// releases and folds, afterwards, by locked add.
     held: AtomicU64,
     /// `u64::MAX` for none. Writers: callers that set it.
     limit: AtomicU64,
-    /// Bits: a [`Tight`] and how many there were before. Writers: folds, and who loosens, only by
-    /// exchange.
+    /// Bits: a [`Tight`] and the number of states before it. Writers: folds, and threads that
+    /// loosen, only by exchange.
     tight: AtomicU32,
-    /// When it was drained last, or began to be. Writers: folds, and threads that take up a fold
-    /// that was left.
+    /// The time when it was last drained, or began to be. Writers: folds, and threads that resume
+    /// an unfinished fold.
     since_ms: AtomicU32,
-    /// Charges that wait for this level. Writer: the holder of the queue.
+    /// Number of charges that wait for this level. Writer: the holder of the queue.
     awaited: AtomicU32,
     /// Bits: whether its limit is soft. Writers: callers that set it.
     soft: AtomicU32,
-    /// Bits: 0..32 leaves below that may be open, 32..64 how many openings there were.
+    /// Bits: 0..32 the number of leaves below that may be open, 32..64 the number of openings so
+    /// far.
     openings: AtomicU64,
-    /// The most that was held.
+    /// The maximum amount held so far.
     peak: AtomicU64,
-    /// The least amount that was charged at one moment then. Equal to `peak` while no leaf was
-    /// open.
+    /// The minimum amount charged at a moment of the peak. Equal to `peak` while no leaf was open.
     peak_low: AtomicU64,
-    /// Charges that this level's limit refused.
+    /// Number of charges that this level's limit refused.
     refused: AtomicU64,
-    /// Charges that were granted beyond this level's limit.
+    /// Number of charges granted beyond this level's limit.
     overdrafts: AtomicU64,
-    /// The amount in stock below, while a thread sums it for many levels at once.
+    /// The amount in stock below, used while a thread sums it for many levels at once.
     pub(super) stocked: AtomicU64,
 }
 
@@ -85,28 +85,30 @@ pub(crate) struct Record {
     pub(crate) mode: LimitMode,
 }
 
-/// The order of loads that have a place in the one order of folds, openings and charges.
+/// The ordering of loads that have a place in the single order of folds, openings and charges.
 ///
-/// Towards a plain load before it, such as a sequence's, a SeqCst load is no stronger than an
-/// Acquire one; but loom never has it find a SeqCst store where there is a newer one, and so would
-/// pass without [`after_openings`].
+/// With respect to an earlier plain load, such as a sequence's, a SeqCst load is no stronger than
+/// an Acquire one. But loom never lets a SeqCst load find a SeqCst store if there is a newer one,
+/// and so would pass without [`after_openings`].
 // SeqCst: pairs with the writes of `held`, `tight`, `openings`, `limit`, `soft` and `awaited`: see
 // each.
 const LOOK: Ordering = if cfg!(loom) { Ordering::Acquire } else { Ordering::SeqCst };
 
-/// Orders what follows after the openings of stock that the calling thread has taken from.
+/// Orders everything that follows after the openings of stock from which the calling thread has
+/// taken.
 ///
-/// A sequence loads its gate plainly: a thread that found stock there is not ordered after the
-/// opening, which reserved it. Without this it could look at a level as it was before: its own
-/// charge would be missing, or another refused that fits. (If the taken amount is handed to another
-/// thread, the machine orders that thread, as for `count_since_opening` of reference counts.)
+/// A sequence reads its gate with a plain load: a thread that found stock there is not ordered
+/// after the opening, which reserved it. Without this fence the thread could see a level as it was
+/// before: its own charge would be missing, or another charge that fits would be refused. (If the
+/// taken amount is handed to another thread, the machine orders that thread, as for
+/// `count_since_opening` of reference counts.)
 #[inline]
 pub(super) fn after_openings() {
-    // Acquire: pairs with the Release in `GatedWord::open`, which the sequence's load read from.
+    // Acquire: pairs with the Release in `GatedWord::open`, from which the sequence's load read.
     fence(Ordering::Acquire);
 }
 
-/// An opening more, and a leaf that is open.
+/// One more opening, and one more leaf that may be open.
 const OPENING: u64 = (1 << 32) + 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,27 +144,27 @@ impl Reserved {
         self.limit.saturating_sub(self.held)
     }
 
-    /// Whether nothing was held before these `n`.
+    /// Returns whether nothing was held before these `n`.
     pub(super) fn is_first(self, n: u64) -> bool {
         self.held == n
     }
 }
 
-/// Results of a charge beside its verdict. Verdicts are a flag and a number, which functions return
-/// in registers: at a limit, a good part of a charge was waiting for results that had been stored
-/// in parts and were copied as a whole.
+/// Results of a charge in addition to its verdict. Verdicts are a flag and a number, which
+/// functions return in registers: at a limit, much of a charge's time was spent waiting for results
+/// that had been stored in parts and were copied as a whole.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(super) struct Effects {
     /// The amount held at the level that refuses the charge.
     held: u64,
-    /// Whether an amount was held for a moment, for which a charge may wait.
+    /// Whether an amount was held for a moment for which another charge may be waiting.
     pub(super) gave_back: bool,
-    /// Whether a level may have begun or ceased to hold anything.
+    /// Whether a level may have started or stopped holding anything.
     pub(super) turned: bool,
-    /// Whether leaves could not be visited, so that it is unknown what fits.
+    /// Whether leaves could not be visited, so it is unknown what fits.
     pub(super) is_blind: bool,
-    /// The limit of the level that refuses. Not beside what it held: see above.
+    /// The limit of the level that refuses. Not adjacent to `held`: see above.
     limit: u64,
 }
 
@@ -176,16 +178,17 @@ impl Effects {
     }
 }
 
-/// The charged part of the amount that a level held, with this many openings under way.
+/// Returns the minimum amount charged at a level that held `held`, with this many openings under
+/// way.
 fn charged_at_least(held: u64, openings: u64, stock_max: u64) -> u64 {
     held.saturating_sub(u64::from(openings as u32).saturating_mul(stock_max))
 }
 
-/// The second answer of a level that refused a charge.
+/// The result of a closer look at a level that refused a charge.
 pub(super) enum Look {
     Full(Refusal),
     Room,
-    /// There is, or may be.
+    /// There is stock, or there may be.
     Stock,
 }
 
@@ -207,8 +210,8 @@ impl Level {
         }
     }
 
-    /// Makes one that holds something from the start, and notes no peak: a highest value that never
-    /// rises spares charges two locked instructions.
+    /// Creates a level that holds something from the start, and records no peak: a maximum that
+    /// never rises saves charges two locked instructions.
     pub(super) fn starting_at(held: u64) -> Level {
         let [held, peak, peak_low] = [held, u64::MAX, u64::MAX].map(AtomicU64::new);
         Level { held, peak, peak_low, ..Level::new() }
@@ -227,19 +230,19 @@ impl Level {
         }
     }
 
-    /// Returns what is held if that is what is charged: no leaf below was open.
+    /// Returns the amount held if it is the amount charged, because no leaf below was open.
     pub(crate) fn exactly(&self) -> Option<u64> {
         after_openings();
         let (openings, tight) = (self.openings(), self.tight());
         let held = self.held();
         let closed = openings as u32 == 0 && self.openings() == openings;
-        // Where a fork left an opening that never ends, a fold says the same from then on.
+        // Where a fork left an opening that never ends, a fold makes this exact again.
         let drained = || Level::state(tight) == Tight::Drained && self.tight() == tight;
         (closed || drained()).then_some(held)
     }
 
     pub(super) fn openings(&self) -> u64 {
-        // SeqCst, here and in both functions below. A thread that sees an opening's reservation
+        // SeqCst, here and in both functions below: a thread that sees an opening's reservation
         // also sees the opening; a thread that sees no opening sees the reservation given back.
         self.openings.load(LOOK)
     }
@@ -254,7 +257,7 @@ impl Level {
         self.openings.fetch_sub(n, Ordering::SeqCst);
     }
 
-    /// Whether [`raise_peak`](Self::raise_peak) would raise something.
+    /// Returns whether [`raise_peak`](Self::raise_peak) would raise anything.
     pub(super) fn rises(&self, held: u64, openings: u64, stock_max: u64) -> bool {
         // Relaxed, both: a statistic.
         let (peak, low) =
@@ -262,11 +265,11 @@ impl Level {
         peak < held || low < held && low < charged_at_least(held, openings, stock_max)
     }
 
-    /// Notes the amount held, and the least of it that is charged. Whether leaves were open is
-    /// known if none opened since `openings` was loaded.
+    /// Records the amount held, and the minimum charged part of it. It is known whether leaves were
+    /// open if none has opened since `openings` was loaded.
     pub(super) fn raise_peak(&self, held: u64, openings: u64, stock_max: u64) {
         let raise = |word: &AtomicU64, to| {
-            // Relaxed, both: a statistic. Loaded first: unless the peak is rising, that saves a
+            // Relaxed, both: a statistic. Loaded first: unless the peak is rising, this saves a
             // locked instruction at each level.
             if word.load(Ordering::Relaxed) < to {
                 word.fetch_max(to, Ordering::Relaxed);
@@ -274,7 +277,7 @@ impl Level {
         };
         raise(&self.peak, held);
         let low = charged_at_least(held, openings, stock_max);
-        // Relaxed: see `raise`, which would come to the same.
+        // Relaxed: see `raise`, which would have the same result.
         if self.peak_low.load(Ordering::Relaxed) < low && self.openings() == openings {
             raise(&self.peak_low, low);
         }
@@ -286,8 +289,8 @@ impl Level {
     }
 
     pub(crate) fn held(&self) -> u64 {
-        // SeqCst: a refusal loads `tight`, this, and `tight` again, in one order with folds; and
-        // `set_limit` stores the limit, then loads this.
+        // SeqCst: a refusal loads `tight`, this word, and `tight` again, in one order with folds;
+        // and `set_limit` stores the limit, then loads this word.
         self.held.load(LOOK)
     }
 
@@ -305,8 +308,9 @@ impl Level {
         held.checked_add(n).is_some_and(|after| after <= limit)
     }
 
-    /// Holds `n` more if that stays within the limit, or if it `may_exceed` that. Only where it is
-    /// drained: stock below has not been charged, and would be taken for a charge.
+    /// Holds `n` more if the total stays within the limit, or if the charge `may_exceed` it.
+    /// Exceeding requires a drained level: stock below has not been charged, and would count as a
+    /// charge.
     pub(super) fn reserve(
         &self,
         n: u64,
@@ -316,12 +320,12 @@ impl Level {
         let exceeds = may_exceed() && self.is_drained();
         let limit = if exceeds { u64::MAX } else { self.limit() };
         let room = |held: u64| held.checked_add(n).filter(|&after| after <= limit);
-        // Not an add with an undo: until it is undone, one that is going to be refused would make
+        // Not an add with an undo: until it is undone, a charge that will be refused would make
         // others be refused. SeqCst, both: see `held`.
         let held = self.held.fetch_update(Ordering::SeqCst, Ordering::SeqCst, room);
         let before = held.ok()?;
-        // Both are loaded again: a thread that lowers or enforces the limit stores it first and
-        // loads the amount held after that, so that one of the two sees the other.
+        // Both are loaded again: a thread that lowers or enforces the limit first stores it and
+        // then loads the amount held, so that one of the two sees the other.
         let reserved = Reserved { held: before + n, limit: self.limit() };
         if reserved.exceeds() && !(exceeds && may_exceed()) {
             self.undo(n, effects);
@@ -349,14 +353,14 @@ impl Level {
         if self.soft.load(LOOK) == 0 { LimitMode::Enforced } else { LimitMode::Soft }
     }
 
-    /// Sets the mode. An excess over the limit stays; [`set_mode`](super::tree::set_mode) has no
-    /// stock lie below it, so that a limit that is enforced again refuses at once.
+    /// Sets the mode. An excess over the limit stays; [`set_mode`](super::tree::set_mode) ensures
+    /// that no stock lies below it, so that a limit that is enforced again refuses at once.
     pub(crate) fn set_mode(&self, mode: LimitMode) {
-        // SeqCst: in one order with what is held, as a limit is.
+        // SeqCst: in one order with the amount held, like a limit.
         self.soft.store(u32::from(mode == LimitMode::Soft), Ordering::SeqCst);
     }
 
-    /// Counts a charge that was granted, and did not fit.
+    /// Counts a charge that was granted but did not fit.
     pub(super) fn overdraw(&self) {
         // Relaxed: a statistic.
         self.overdrafts.fetch_add(1, Ordering::Relaxed);
@@ -367,9 +371,10 @@ impl Level {
         self.overdrafts.load(Ordering::Relaxed)
     }
 
-    /// By [`Common`](super::common::Common), which says so of the tree afterwards.
+    /// Called by [`Common`](super::common::Common), which then announces the wait for the whole
+    /// tree.
     pub(super) fn await_room(&self) {
-        // SeqCst, and in both functions below: as there.
+        // SeqCst, here and in both functions below: as in `Common`.
         self.awaited.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -383,7 +388,7 @@ impl Level {
         self.awaited.load(LOOK) > 0
     }
 
-    /// Whether it refuses `n` however much is released.
+    /// Returns whether it refuses `n` however much is released.
     pub(super) fn never_fits(&self, n: u64) -> bool {
         n > self.limit() && self.mode() == LimitMode::Enforced
     }
@@ -396,9 +401,9 @@ impl Level {
         self.held() > self.limit()
     }
 
-    /// Returns what is left.
+    /// Gives back `n`, and returns the amount still held.
     pub(super) fn give_back(&self, n: u64) -> u64 {
-        // SeqCst: see `held`; Release is what the next holder of the room pairs with.
+        // SeqCst: see `held`; its Release part is what the next holder of the room pairs with.
         let before = self.held.fetch_sub(n, Ordering::SeqCst);
         debug_assert!(before >= n, "gave {n} back of {before}");
         before - n
@@ -425,11 +430,11 @@ impl Level {
         Level::state(self.tight()) == Tight::Loose
     }
 
-    /// Goes on from a state, if it is still the one. Wraps around at a multiple of three.
+    /// Moves on from a state if it is still the current one. Wraps around at a multiple of three.
     pub(super) fn turn_over(&self, from: u32) {
         const WRAP: u32 = u32::MAX / 3 * 3;
         let next = if from + 1 == WRAP { 0 } else { from + 1 };
-        // SeqCst: see `held`. A failure means that another thread went on.
+        // SeqCst: see `held`. A failure means that another thread has moved on.
         _ = self.tight.compare_exchange(from, next, Ordering::SeqCst, Ordering::SeqCst);
     }
 
@@ -443,7 +448,7 @@ impl Level {
             if refusal.held.checked_add(n).is_some_and(|after| after <= refusal.limit) {
                 return Look::Room;
             }
-            // In between no leaf below was open or opening, and the amount held is compared with
+            // In between, no leaf below was open or opening, and the amount held is compared with
             // the limit of that moment.
             if self.tight() == tight && refusal.limit == limit {
                 return Look::Full(refusal);
@@ -451,25 +456,25 @@ impl Level {
         }
     }
 
-    /// Has a fold begin, or one that has closed all leaves below come to its end.
+    /// Begins a fold, or ends one that has closed all leaves below.
     pub(super) fn turn_over_at(&self, from: u32, now_ms: u32) {
         // Relaxed: the state publishes it.
         self.since_ms.store(now_ms, Ordering::Relaxed);
         self.turn_over(from);
     }
 
-    /// Whether a fold was left half done, as its barrier took too long or its thread was not forked
-    /// with the others. Says so to one caller in [`LEFT_MS`], which goes on with it.
+    /// Returns whether a fold was left half done because its barrier took too long or a fork left
+    /// its thread behind. Returns true to one caller per [`LEFT_MS`], which resumes the fold.
     pub(super) fn was_left(&self, now_ms: u32, again: impl Fn() -> u32) -> bool {
-        // In this order: the state publishes when it began.
+        // In this order: the state publishes the time when it began.
         let tight = self.tight();
-        // Relaxed, both: one that is late comes again.
+        // Relaxed, both: a thread that is too late comes again.
         let since_ms = self.since_ms.load(Ordering::Relaxed);
         let is_over = is_past(since_ms, LEFT_MS, now_ms, &again);
         let take_up = |now_ms| {
             self.since_ms.compare_exchange(since_ms, now_ms, Ordering::Relaxed, Ordering::Relaxed)
         };
-        // A level that was drained meanwhile must not have been drained for nothing.
+        // A level that has been drained in the meantime must not be taken for an unfinished one.
         let is_left = Level::state(tight) == Tight::Tightening && is_over;
         is_left && take_up(again()).is_ok() && self.tight() == tight
     }
@@ -480,7 +485,7 @@ impl Level {
         self.limit.store(limit, Ordering::SeqCst);
     }
 
-    /// Lets leaves below open again, where there is room and it has rested.
+    /// Lets leaves below open again, if there is room and the level has rested.
     pub(super) fn loosen(&self, twice: u64, now_ms: u32, again: impl Fn() -> u32) {
         let tight = self.tight();
         // Relaxed: the state publishes it.
@@ -492,8 +497,8 @@ impl Level {
     }
 }
 
-/// Whether `ms` have passed since `since_ms`. A time that was read before that was stored would
-/// make what has just begun seem 49 days old: hence it is read `again`.
+/// Returns whether `ms` have passed since `since_ms`. A time that was read before `since_ms` was
+/// stored would make a fold that has just begun seem 49 days old: hence the time is read `again`.
 fn is_past(since_ms: u32, ms: u32, now_ms: u32, again: &impl Fn() -> u32) -> bool {
     now_ms.wrapping_sub(since_ms) >= ms && again().wrapping_sub(since_ms) >= ms
 }

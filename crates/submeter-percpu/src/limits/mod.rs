@@ -1,24 +1,25 @@
-//! Charges below limits, from stock that each CPU has at hand.
+//! Charges below limits, from stock that each CPU keeps at hand.
 //!
 //! # Stock
 //! A limit is compared with the amount *held*: charges that were not released, and stock. Each
 //! CPU's stock is a word that only its own sequences change, between 0 and a cap. A charge takes
-//! from it and a release puts back, in one sequence that tests a gate as well.
+//! from it and a release puts back, in one sequence that also tests a gate.
 //!
-//! - *Invariant*: `held` is never below what is charged, and never raised above the limit.
-//! - A charge that finds too little **refills**: it raises `held` by what it wants and a batch, and
-//!   puts the batch into its CPU's word. A release that finds no room takes some stock with it and
-//!   lowers `held`.
+//! - *Invariant*: `held` is never below the amount charged, and never raised above the limit.
+//! - A charge that finds too little **refills**: it raises `held` by its own amount and a batch,
+//!   and puts the batch into its CPU's word. A release that finds no room takes some stock with it
+//!   and lowers `held`.
 //! - A charge for which there is no room **folds**: it closes the gate, issues one barrier, and
-//!   gives all stock back. After the barrier every sequence has committed and is visible, or starts
-//!   again and finds the gate closed. Then `held` is what is charged, each charge and release
+//!   gives all stock back. After the barrier every sequence has either committed and is visible, or
+//!   restarts and finds the gate closed. Then `held` is the amount charged, each charge and release
 //!   changes `held` itself, and a refusal is exact.
-//! - Words keep what they held when the gate was closed: a sequence's plain store would undo the
-//!   stores of other threads. So the gate **opens** only after `held` was raised by their sum. It
-//!   does where there is room for all stock twice, and not within `REST_MS` of the last fold.
+//! - Words keep the amounts that they held when the gate was closed: a sequence's plain store would
+//!   undo the stores of other threads. So the gate **opens** only after `held` was raised by their
+//!   sum. It opens where there is room for twice all stock, and not within `REST_MS` of the last
+//!   fold.
 //!
 //! Stock moves with the lock of its leaf held, so that a fold waits for a refill under way.
-//! Otherwise an amount that is reserved and not in its word yet would make a refusal inexact. The
+//! Otherwise an amount that is reserved but not yet in its word would make a refusal inexact. The
 //! lock is not held across the barrier, so that a fork hardly ever copies it held. The next thread
 //! that finds a leaf half closed closes it. A signal handler that interrupted the lock's holder
 //! does not wait for it.
@@ -26,7 +27,7 @@
 //! There is one engine, `tree`: a `node` has others above and below it, and a counter is a tree of
 //! one node, `flat`.
 
-/// The words that models and tests watch.
+/// The words observed by models and tests.
 mod words {
     #[cfg(all(test, not(any(loom, miri))))]
     pub(super) use super::stepped::{AtomicU32, AtomicU64};

@@ -17,7 +17,7 @@ use crate::process_lock::ProcessMutex;
 use crate::storage::Area;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// The most that lies in one CPU's word: with more, charges of common sizes are hardly cheaper, and
+/// Maximum amount in one CPU's word: with more, charges of common sizes are hardly cheaper, and
 /// limits must be further away.
 const CAP: u64 = 1 << 16;
 
@@ -25,14 +25,15 @@ const CAP: u64 = 1 << 16;
 ///
 /// A charge is granted by every group up to the root, or by none, whatever others charge at the
 /// same time: no limit is ever exceeded, and a charge is refused if and only if it does not fit.
-/// Far from all limits it takes from the running CPU's stock, for about a plain add, however deep
-/// the group is; near one it costs a locked instruction for each group up to the last whose limit
-/// is near, and takes the rest from the stock of the group above that. See
-/// [`LimitedCounter`](crate::LimitedCounter), which is one such group without others, for how that
-/// changes and what signal handlers and forks may expect.
+/// Far from all limits it takes from the running CPU's stock, at about the cost of a plain add,
+/// however deep the group is; near a limit it costs a locked instruction for each group up to the
+/// last whose limit is near, and takes the rest from the stock of the group above that.
+/// [`LimitedCounter`](crate::LimitedCounter) is a single such group; see there for how stock comes
+/// and goes, and for the guarantees in signal handlers and after forks.
 ///
-/// Creating one costs a word of every CPU's row; without one left it is as exact, and as slow as
-/// near a limit. For a number without a limit use a [`PercpuCounter`](crate::PercpuCounter).
+/// Creating one costs a word of every CPU's row. If none is left, the group is just as exact, but
+/// as slow as near a limit. For a number without a limit use a
+/// [`PercpuCounter`](crate::PercpuCounter).
 ///
 /// # Examples
 /// ```
@@ -50,29 +51,29 @@ const CAP: u64 = 1 << 16;
 /// ```
 ///
 /// # Dropping
-/// Returns its stock, once the groups below it are dropped as well. Charges that were not released
-/// stay charged to the groups above.
+/// Dropping a group returns its stock, once the groups below it are dropped as well. Charges that
+/// were not released stay charged to the groups above.
 pub struct LimitNode {
     node: Arc<NodeInner>,
 }
 
-/// The amounts that a group and those below it hold.
+/// The amounts that a group and the groups below it hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LimitUsage {
     /// The amount charged: exact once charges are over. It includes every charge that has returned,
     /// unless releases on other CPUs race with it.
     pub current: u64,
-    /// The most that was charged, or reserved for charges: never less than was charged.
+    /// The maximum amount charged or reserved for charges so far: never less than was charged.
     pub peak: u64,
-    /// The least amount that was charged then. Less than `peak` by what may have lain in stock
-    /// then.
+    /// The minimum amount charged at that time. Less than `peak` by the amount that may have lain
+    /// in stock.
     pub peak_low: u64,
-    /// `u64::MAX` for none.
+    /// The limit, `u64::MAX` for none.
     pub limit: u64,
-    /// Charges that this group's limit refused.
+    /// Number of charges that this group's limit refused.
     pub refused: u64,
-    /// Charges that were granted beyond this group's limit.
+    /// Number of charges granted beyond this group's limit.
     pub overdrafts: u64,
     /// The way in which the limit treats a charge that exceeds it.
     pub mode: LimitMode,
@@ -82,13 +83,13 @@ pub struct LimitUsage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Refused {
-    /// How many levels above the charged group the limit is: 0 for its own.
+    /// Number of levels from the charged group up to the limit: 0 for its own.
     pub levels: usize,
     /// The amount charged there.
     pub held: u64,
     /// The limit.
     pub limit: u64,
-    /// Why.
+    /// The reason.
     pub cause: Cause,
 }
 
@@ -98,19 +99,20 @@ pub(super) struct NodeInner {
     pub(super) leaf: Leaf<StockRows>,
     parent: Option<Arc<NodeInner>>,
     pub(super) tree: Arc<Tree>,
-    /// Where it is in the tree's list, or [`NOWHERE`]. Written and read with that locked.
+    /// Its place in the tree's list, or [`NOWHERE`]. Written and read with the list locked.
     place: AtomicU32,
-    /// The users of its stock: its own [`LimitNode`], and each child that has users.
+    /// Number of users of its stock: its own [`LimitNode`], and each child that has users.
     users: AtomicU32,
     pub(super) level: Level,
     /// Whether it ever had a child.
     is_parent: AtomicBool,
-    /// Whether its own charges have stopped waiting. Written before the queue is locked, and read
+    /// Whether its own charges must no longer wait. Written before the queue is locked, and read
     /// with it locked.
     pub(super) ended: AtomicBool,
-    /// Whether a charge of it ever waited, so that a look at one that never stalled takes no lock.
+    /// Whether a charge of it ever waited, so that reading a group that never stalled takes no
+    /// lock.
     pub(super) has_stalled: AtomicBool,
-    /// Since a charge waited first. Locked with the queue only.
+    /// Made when a charge first waits. Locked only while the queue is held.
     pub(super) stalls: ProcessMutex<Option<Box<Meter>>>,
 }
 
@@ -119,7 +121,7 @@ pub(super) struct Tree {
     common: Common,
     open: ProcessMutex<Open>,
     waiting: SharedQueue<Arc<NodeInner>>,
-    /// Stalls are timed from here.
+    /// The time from which stalls are measured.
     made: Instant,
     /// Whether a limit was ever soft.
     pub(super) has_soft: AtomicBool,
@@ -128,27 +130,27 @@ pub(super) struct Tree {
 /// The place of a node that is in no list.
 const NOWHERE: u32 = u32::MAX;
 
-/// The nodes that may be open, and some that were.
+/// The nodes that may be open, and some that were open.
 #[derive(Default)]
 struct Open {
-    /// Has room for all nodes that may ever be: a charge must not allocate.
+    /// Its capacity suffices for all nodes with stock: a charge must not allocate.
     nodes: Vec<Arc<NodeInner>>,
-    /// How many nodes have stock.
+    /// Number of nodes that have stock.
     stocked: usize,
 }
 
 impl Open {
     fn insert(&mut self, node: Arc<NodeInner>) {
-        // Relaxed: with the list locked. Fewer than 2^32: an area has no more words.
+        // Relaxed: the list is locked. Fewer than 2^32: an area has no more words.
         node.place.store(self.nodes.len() as u32, Ordering::Relaxed);
         self.nodes.push(node);
     }
 
     fn remove(&mut self, place: usize) {
-        // Relaxed: with the list locked.
+        // Relaxed: the list is locked.
         self.nodes.swap_remove(place).place.store(NOWHERE, Ordering::Relaxed);
         if let Some(moved) = self.nodes.get(place) {
-            // Relaxed: with the list locked.
+            // Relaxed: the list is locked.
             moved.place.store(place as u32, Ordering::Relaxed);
         }
     }
@@ -166,7 +168,8 @@ impl LimitNode {
         LimitNode::new(Arc::new(Tree { area, common, open, waiting, made, has_soft }), None)
     }
 
-    /// Creates a group below this one, without a limit. Not for signal handlers: it allocates.
+    /// Creates a group below this one, without a limit. Do not call it in signal handlers: it
+    /// allocates.
     #[must_use]
     pub fn child(&self) -> LimitNode {
         LimitNode::new(Arc::clone(&self.node.tree), Some(Arc::clone(&self.node)))
@@ -193,8 +196,8 @@ impl LimitNode {
         let [is_parent, ended, has_stalled] = [false; 3].map(AtomicBool::new);
         let (level, stalls) = (Level::new(), ProcessMutex::new(None));
         if let Some(parent) = &parent {
-            // Relaxed, both: any reference to the parent's handle, or to a child's that counts
-            // there, was taken before its end.
+            // Relaxed, both: any reference to the parent's handle, or to a child's handle that
+            // counts there, was taken before the parent's end.
             parent.users.fetch_add(1, Ordering::Relaxed);
             parent.is_parent.store(true, Ordering::Relaxed);
         }
@@ -216,29 +219,30 @@ impl LimitNode {
     /// Charges `n` to this group and every one above it, or to none.
     ///
     /// # Errors
-    /// When a limit would be exceeded. Near a limit also where it would not, in two places: in a
-    /// signal handler that interrupted a move of stock by its own thread, and in a forked child
-    /// whose parent had a thread in one. A charge of another thread counts at its levels while it
-    /// is in progress, even if it is refused in the end.
+    /// When a limit would be exceeded. Near a limit, a charge that fits may also be refused in two
+    /// places: in a signal handler that interrupted a move of stock by its own thread, and in a
+    /// forked child whose parent had a thread in such a move. A charge of another thread counts at
+    /// its levels while it is in progress, even if it is refused in the end.
     #[inline]
     pub fn try_charge(&self, n: u64) -> Result<(), Refused> {
         if self.charge_stock(n) { Ok(()) } else { self.charge_levels(n) }
     }
 
-    /// Charges `n` if the running CPU has it in stock, for about a plain add and without a call. If
-    /// it returns false nothing is charged, and [`charge_levels`](LimitNode::charge_levels) tells
-    /// whether `n` fits: for callers whose own slow path is out of line.
+    /// Charges `n` if the running CPU has it in stock, at about the cost of a plain add and without
+    /// a function call. If it returns false, nothing is charged, and
+    /// [`charge_levels`](LimitNode::charge_levels) decides whether `n` fits. For callers whose own
+    /// slow path is out of line.
     #[inline(always)]
     #[must_use]
     pub fn charge_stock(&self, n: u64) -> bool {
         tree::charge_stock(&self.node, n)
     }
 
-    /// The rest of [`try_charge`](LimitNode::try_charge), where
-    /// [`charge_stock`](LimitNode::charge_stock) returned false: spares a second look at stock.
+    /// Completes a [`try_charge`](LimitNode::try_charge) after
+    /// [`charge_stock`](LimitNode::charge_stock) returned false, without a second look at stock.
     ///
     /// # Errors
-    /// As of [`try_charge`](LimitNode::try_charge).
+    /// The same as for [`try_charge`](LimitNode::try_charge).
     #[cold]
     #[inline(never)]
     pub fn charge_levels(&self, n: u64) -> Result<(), Refused> {
@@ -246,7 +250,7 @@ impl LimitNode {
     }
 
     /// Releases `n`, which was charged to this group, if the running CPU's stock has room for it.
-    /// If it returns false it is still to be released, by
+    /// If it returns false, the caller must still release it with
     /// [`release_levels`](LimitNode::release_levels).
     #[inline(always)]
     #[must_use]
@@ -260,13 +264,14 @@ impl LimitNode {
         tree::release(&self.node, n);
     }
 
-    /// Releases `n` where [`release_stock`](LimitNode::release_stock) returned false.
+    /// Releases `n` after [`release_stock`](LimitNode::release_stock) returned false.
     pub fn release_levels(&self, n: u64) {
         tree::release_levels(&self.node, n);
     }
 
-    /// Sets the limit, `u64::MAX` for none, and returns the usage after that. Below what is held it
-    /// takes back all stock, behind a barrier: from then on nothing is granted until it fits.
+    /// Sets the limit, `u64::MAX` for none, and returns the usage after that. A limit below the
+    /// amount held takes back all stock, behind a barrier: from then on nothing is granted until it
+    /// fits.
     pub fn set_limit(&self, limit: u64) -> LimitUsage {
         tree::set_limit(&self.node, &self.node.level, limit);
         // This call's limit, not a later one.
@@ -285,7 +290,7 @@ impl NodeInner {
         &self.tree.waiting
     }
 
-    /// From this one to the root.
+    /// Returns the nodes from this one to the root.
     pub(super) fn up(&self) -> impl Iterator<Item = &NodeInner> + Clone {
         successors(Some(self), |node| node.parent.as_deref())
     }
@@ -298,7 +303,7 @@ impl NodeInner {
         self.level.held() > 0
     }
 
-    /// In nanoseconds since the tree was made.
+    /// Returns the time in nanoseconds since the tree was made.
     pub(super) fn now(&self) -> u64 {
         u64::try_from(self.tree.made.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
@@ -309,8 +314,9 @@ impl NodeInner {
 }
 
 impl Tree {
-    /// Has the list hold one more. Returns false where that cannot be: in a forked child in which a
-    /// thread stayed behind with the list, and below a signal handler.
+    /// Makes room for one more node in the list. Returns false where that is impossible: in a
+    /// forked child whose fork left a thread behind with the list, and in a signal handler on top
+    /// of a move.
     fn make_room(&self) -> bool {
         // A handler that interrupts this must not visit the list.
         let Some(_inside) = Inside::new() else { return false };
@@ -321,8 +327,8 @@ impl Tree {
         true
     }
 
-    /// Calls `look` with the open nodes, while no stock of `which` of them is moved; stock is taken
-    /// and put back all the same. `None` as of [`Path::below`].
+    /// Calls `look` with the open nodes while no stock is moved at those that `which` selects;
+    /// stock is still taken and put back. `None` where [`Path::below`] returns false.
     pub(super) fn while_still<T>(
         &self,
         which: impl Fn(&NodeInner) -> bool,
@@ -331,7 +337,7 @@ impl Tree {
         let _inside = Inside::new()?;
         let open = self.open.lock_unless_abandoned()?;
         let still = || open.nodes.iter().filter(|node| which(node));
-        // In any order: others that wait for one have the list first.
+        // In any order: a thread that waits for one of these locks holds the list.
         still().for_each(|node| node.leaf.lock.lock().leave_locked());
         let result = look(&open.nodes);
         still().for_each(|node| node.leaf.lock.unlock());
@@ -363,14 +369,14 @@ impl Path for Arc<NodeInner> {
     fn below(&self, level: &Level, visit: &mut dyn FnMut(&mut dyn Iterator<Item = &Self>)) -> bool {
         let Some(_inside) = Inside::new() else { return false };
         let Some(mut open) = self.tree.open.lock_unless_abandoned() else { return false };
-        // From the end, where what is removed is replaced by one that was looked at.
+        // From the end, so that a removed node is replaced by one that was already checked.
         for place in (0..open.nodes.len()).rev() {
-            // Not when it closes: one that is in use soon opens again.
+            // Not removed as soon as it closes: a node in use soon opens again.
             if open.nodes[place].leaf.is_closed() {
                 open.remove(place);
             }
         }
-        // Below the root are all: a walk up from each would be a good part of a fold.
+        // All nodes are below the root: walking up from each would cost a good part of a fold.
         let all = self.levels().last().is_some_and(|root| std::ptr::eq(root, level));
         visit(&mut open.nodes.iter().filter(|node| all || node.is_below(level)));
         true
@@ -379,7 +385,7 @@ impl Path for Arc<NodeInner> {
     fn join(&self, open: &mut dyn FnMut() -> bool) {
         if let Some(mut nodes) = self.tree.open.try_lock()
             && open()
-            // Relaxed: with the list locked.
+            // Relaxed: the list is locked.
             && self.place.load(Ordering::Relaxed) == NOWHERE
         {
             nodes.insert(Arc::clone(self));
@@ -422,15 +428,14 @@ impl Path for Arc<NodeInner> {
     }
 }
 
-/// Gives a node's stock back. It needs no barrier unless the node was a parent: all threads that
-/// charged it have come to their end. A handler that interrupted a move of stock leaves it to the
-/// next fold.
+/// Gives back a node's stock. It needs no barrier unless the node was a parent: all threads that
+/// charged it are done. A handler that interrupted a move of stock leaves it to the next fold.
 fn end(node: &Arc<NodeInner>) {
     let NodeInner { leaf, tree, place, is_parent, .. } = &**node;
     if leaf.cap == 0 {
         return;
     }
-    // Relaxed: it was written before its last user ended. There is a barrier before it, because a
+    // Relaxed: it was written before its last user ended. A parent needs a barrier, because a
     // charge that waits may outlive its handle: the thread that serves it takes from the stock
     // above.
     if is_parent.load(Ordering::Relaxed) && !leaf.is_closed() {
@@ -439,7 +444,7 @@ fn end(node: &Arc<NodeInner>) {
     let Some(_inside) = Inside::new() else { return };
     let Some(mut open) = tree.open.lock_unless_abandoned() else { return };
     open.stocked -= 1;
-    // Relaxed: with the list locked.
+    // Relaxed: the list is locked.
     match place.load(Ordering::Relaxed) {
         NOWHERE => return,
         place => open.remove(place as usize),
@@ -458,7 +463,7 @@ fn end(node: &Arc<NodeInner>) {
 impl Drop for LimitNode {
     fn drop(&mut self) {
         for node in self.node.up() {
-            // AcqRel: the others' charges and releases happen before the end.
+            // AcqRel: the other users' charges and releases happen before the end.
             if node.users.fetch_sub(1, Ordering::AcqRel) > 1 {
                 break;
             }

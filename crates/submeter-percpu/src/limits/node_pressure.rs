@@ -1,20 +1,20 @@
-//! The stalls of [`LimitNode`]s. All of them change and are read with their tree's queue.
+//! The stalls of [`LimitNode`]s. All of them are changed and read with their tree's queue held.
 
 use super::node::{LimitNode, NodeInner};
 use super::pressure::Pressure;
 use crate::sync::atomic::Ordering;
 
 impl LimitNode {
-    /// Returns for how long charges of this group and those below it waited, up to this moment.
-    /// Costs a lock, which those that wait share, or a load where no charge ever waited.
+    /// Returns how long charges of this group and the groups below it have waited up to now. Costs
+    /// a lock, which waiting charges share, or a load where no charge ever waited.
     ///
-    /// Not for signal handlers, and 0 in a forked child in which another thread of the parent
-    /// stayed behind in the queue: no charge can wait there.
+    /// Do not call it in signal handlers. It is 0 in a forked child whose fork left another thread
+    /// of the parent behind in the queue: no charge can wait there.
     #[must_use]
     pub fn pressure(&self) -> Pressure {
         let node = self.node();
-        // Relaxed: it is set before the first wait is timed, so that only a wait that begins at the
-        // same moment is missed.
+        // Relaxed: it is set before the first wait is timed, so only a wait that begins at the same
+        // moment is missed.
         if !node.has_stalled.load(Ordering::Relaxed) {
             return Pressure::default();
         }
@@ -27,7 +27,7 @@ impl LimitNode {
 }
 
 impl NodeInner {
-    /// Takes note at all levels of a charge that waits from now on, or no longer.
+    /// Records at all levels that a charge waits from now on, or no longer waits.
     pub(super) fn note_wait(&self, begins: bool) {
         let now = self.now();
         for node in self.up() {
@@ -37,9 +37,9 @@ impl NodeInner {
         }
     }
 
-    /// Takes note of which groups hold something, after a charge or a release.
+    /// Records which groups hold something, after a charge or a release.
     pub(super) fn look_at_stalls(&self) {
-        // Nothing changes at levels above the one that is waited for: that one holds something.
+        // Nothing changes above the level that charges wait for: that level holds something.
         let now = self.now();
         for node in self.up() {
             if let Some(meter) = &mut *node.stalls.lock() {
@@ -49,7 +49,7 @@ impl NodeInner {
     }
 }
 
-// Not under Miri: no unsafe code but what the tests of waits have run there, and it takes long.
+// Not under Miri: it takes long, and the tests of waits already run the unsafe code there.
 #[cfg(all(test, not(miri)))]
 mod tests {
     use std::task::{Context, Poll, Waker};
@@ -67,7 +67,7 @@ mod tests {
         (root, children)
     }
 
-    /// Charges that wait are polled once each.
+    /// Polls a charge once, which then waits.
     fn waits(node: &LimitNode, n: u64) -> LimitTurn {
         let mut turn = LimitTurn::default();
         assert!(poll(node, &mut turn, n).is_pending());

@@ -1,4 +1,4 @@
-//! The amounts that groups of a [`LimitNode`] hold.
+//! The amounts that the groups of a [`LimitNode`] tree hold.
 
 use std::sync::atomic::Ordering;
 
@@ -6,9 +6,9 @@ use super::level::{Level, Record, after_openings};
 use super::node::{LimitNode, LimitUsage, NodeInner};
 
 impl LimitNode {
-    /// Returns what is held. O(1) where no group below has stock; otherwise it stops the moves of
-    /// stock of those that have, and visits their words. A signal handler on top of a move gets
-    /// what is held with the stock, which is more.
+    /// Returns the amount held. O(1) where no group below has stock; otherwise it stops moves of
+    /// stock in the groups that have some, and visits their words. A signal handler on top of a
+    /// move gets the amount held including stock, which is more.
     #[must_use]
     pub fn usage(&self) -> LimitUsage {
         let level = &self.node().level;
@@ -22,23 +22,24 @@ impl LimitNode {
         usage(level, current.unwrap_or_else(|| level.held()))
     }
 
-    /// Returns what is held, and what lies in stock: no less than is charged. O(1).
+    /// Returns the amount held including stock: no less than the amount charged. O(1).
     #[must_use]
     pub fn usage_at_most(&self) -> u64 {
         after_openings();
         self.node().level.held()
     }
 
-    /// As [`usage`](LimitNode::usage), with [what is held at most](LimitNode::usage_at_most). O(1).
+    /// Returns the [`usage`](LimitNode::usage) with the [upper bound](LimitNode::usage_at_most) of
+    /// the amount held. O(1).
     #[must_use]
     pub fn usage_and_stock(&self) -> LimitUsage {
         usage(&self.node().level, self.usage_at_most())
     }
 
     /// Returns the [`usage`](LimitNode::usage) of several groups of one tree: where a group below
-    /// any of them has stock it visits all stock of the tree once, not once for each. Each is exact
-    /// at its own moment, in the order of `nodes`: charges and releases meanwhile may be in some of
-    /// them only.
+    /// any of them has stock, it visits all stock of the tree once, not once for each group. Each
+    /// is exact at its own moment, in the order of `nodes`: concurrent charges and releases may be
+    /// in only some of them.
     #[must_use]
     pub fn usages<'a>(nodes: impl Iterator<Item = &'a LimitNode> + Clone) -> Vec<LimitUsage> {
         let levels = nodes.clone().map(|node| &node.node().level);
@@ -50,7 +51,7 @@ impl LimitNode {
         let held = |level: &Level| usage(level, level.held());
         let first = nodes.clone().next().expect("none at all are exact");
         let current = |level: &Level| {
-            // Relaxed: with the list locked, as below.
+            // Relaxed: the list is locked, as below.
             let stocked = level.stocked.load(Ordering::Relaxed);
             usage(level, level.held().saturating_sub(stocked))
         };
@@ -60,7 +61,7 @@ impl LimitNode {
                 for node in open {
                     let stocked = node.leaf.stocked();
                     for level in node.levels() {
-                        // Relaxed: with the list locked, as all that touch this word.
+                        // Relaxed: the list is locked, as for every access to this word.
                         level.stocked.fetch_add(stocked, Ordering::Relaxed);
                     }
                 }
@@ -76,7 +77,7 @@ impl LimitNode {
     }
 }
 
-/// Reads the rest of a level after what it holds, so that its peak is not below that.
+/// Reads the rest of a level after the amount held, so that its peak is not below that amount.
 fn usage(level: &Level, current: u64) -> LimitUsage {
     let Record { limit, peak, peak_low, refused, overdrafts, mode } = level.record();
     LimitUsage { current, peak, peak_low, limit, refused, overdrafts, mode }

@@ -12,30 +12,32 @@ use super::wait::{Cancelled, Failure, Polled};
 use crate::sync::atomic::Ordering;
 use crate::wake::{ThisThread, let_go};
 
-/// The place in the queue of a charge that waits. For futures: see [`LimitNode::poll_charge`].
+/// The place in the queue of a waiting charge. For futures: see [`LimitNode::poll_charge`].
 #[derive(Debug, Default)]
 pub struct LimitTurn {
     number: Option<u64>,
 }
 
 impl LimitNode {
-    /// Charges `n` to this group and every one above it once all have room, or has `context`'s
-    /// waker woken when to ask again. A turn is for one charge: [`end_turn`](LimitNode::end_turn)
-    /// before it is dropped.
+    /// Charges `n` to this group and every one above it once all have room. Until then `context`'s
+    /// waker is woken when to poll again. A turn is for one charge: call
+    /// [`end_turn`](LimitNode::end_turn) before it is dropped.
     ///
-    /// Charges that wait for one limit are granted in the order in which they first asked; a
-    /// [`try_charge`](LimitNode::try_charge) does not wait for them. While no charge waits it costs
-    /// as much as that. While a charge waits for a limit, charges and releases below it take the
-    /// exact path, and each tries the waiting ones, until one does not fit.
+    /// Charges that wait for one limit are granted in the order in which they first polled; a
+    /// [`try_charge`](LimitNode::try_charge) does not wait for them. While no charge waits, polling
+    /// costs as much as that. While a charge waits for a limit, charges and releases below the
+    /// limit take the exact path, and each of them tries the waiting charges until one does not
+    /// fit.
     ///
-    /// Not for signal handlers, nor are releases in handlers while a charge waits: wakers are not.
+    /// Do not call it in signal handlers, nor release in handlers while a charge waits: wakers must
+    /// not run there.
     ///
     /// # Errors
-    /// When `n` alone exceeds an enforced limit, at once or once one is lowered so far, whoever is
-    /// before it; when it would wait and the waits of its group have
-    /// [ended](LimitNode::end_waits), or end; in a forked child in which another thread of the
-    /// parent stayed behind in the queue or with the stock of the tree, if it does not fit: room
-    /// that comes back might not be seen there.
+    /// When `n` alone exceeds an enforced limit, at once or as soon as a limit is lowered that far,
+    /// whatever is ahead of it; when it would wait but the waits of its group have
+    /// [ended](LimitNode::end_waits), or end; if it does not fit in a forked child whose fork left
+    /// another thread of the parent behind in the queue or with the stock of the tree: room that is
+    /// released might not be seen there.
     pub fn poll_charge(
         &self,
         turn: &mut LimitTurn,
@@ -44,7 +46,7 @@ impl LimitNode {
     ) -> Poll<Result<(), Refused>> {
         let node = self.node();
         if turn.number.is_none() {
-            // Stock lies within all limits, and there is none where a charge waits.
+            // Stock lies within all limits, and there is no stock where a charge waits.
             if charge_stock(node, n) {
                 return Poll::Ready(Ok(()));
             }
@@ -76,50 +78,52 @@ impl LimitNode {
         }
     }
 
-    /// Returns what is waited for at this level and each above, by a turn's charge and those before
-    /// it that hold it up; `None` if it does not wait. Costs a lock and a look at those that wait.
+    /// Returns the amounts waited for at this level and each above, by a turn's charge and the
+    /// charges ahead that hold it up; `None` if it does not wait. Costs a lock and a scan of the
+    /// waiting charges.
     #[must_use]
     pub fn wanted(&self, turn: &LimitTurn) -> Option<Vec<u64>> {
         let number = turn.number?;
         self.node().waiting().with(|queue| queue.wanted(number)).flatten()
     }
 
-    /// Lets the charges behind a turn's charge pass while its owner has room made for it, which may
-    /// take long, or again from then on. It keeps its place.
+    /// Sets whether the charges behind a turn's charge may pass it, while its owner makes room,
+    /// which may take long. The charge keeps its place.
     pub fn set_asks(&self, turn: &LimitTurn, asks: bool) {
         let Some(number) = turn.number else { return };
         self.node().waiting().with(|queue| queue.set_asks(number, asks));
         self.node().serve();
     }
 
-    /// Stops charges of this group from waiting. Those that wait end with [`Cause::Ended`] at the
-    /// next [`wake_ended`](LimitNode::wake_ended), and from now on so does each that would have to.
-    /// A charge that fits is granted as before, and charges of groups below wait as before.
+    /// Stops charges of this group from waiting. Waiting charges end with [`Cause::Ended`] at the
+    /// next [`wake_ended`](LimitNode::wake_ended), and from now on so does each charge that would
+    /// have to wait. A charge that fits is granted as before, and charges of groups below wait as
+    /// before.
     pub fn end_waits(&self) {
         // Relaxed: the queue's lock orders it, see `wake_ended`.
         self.node().ended.store(true, Ordering::Relaxed);
     }
 
     /// Ends and wakes the charges of this tree whose groups have [ended](LimitNode::end_waits)
-    /// their waits: once for many groups, as it looks at all that wait.
+    /// their waits. Call it once for many groups, since it scans all waiting charges.
     pub fn wake_ended(&self) {
-        // No wakeup is lost. A charge looks whether its group has ended with the queue locked, and
-        // is in the queue when it lets go; a group is marked before the queue is locked here. So in
-        // either order of locking, this finds the charge, or the charge finds the mark.
+        // No wakeup is lost. A charge checks with the queue locked whether its group has ended, and
+        // is in the queue when it releases the lock; a group is marked before the queue is locked
+        // here. So in either order of locking, this finds the charge, or the charge finds the mark.
         self.node().reconsider();
     }
 
-    /// As [`try_charge`](LimitNode::try_charge), and counts no refusal: for callers that wait or
-    /// make room then.
+    /// Does the same as [`try_charge`](LimitNode::try_charge), but counts no refusal: for callers
+    /// that then wait or make room.
     ///
     /// # Errors
-    /// As those of `try_charge`.
+    /// The same as for `try_charge`.
     pub fn charge_uncounted(&self, n: u64) -> Result<(), Refused> {
         charge_uncounted(self.node(), n).map_err(|at| refused(Failure::limit(at)))
     }
 
-    /// Ends a turn whose charge is no longer wanted: releases what was granted meanwhile, and lets
-    /// those behind it have their turn. Does nothing for a turn that ended.
+    /// Ends a turn whose charge is no longer wanted: releases it if it was granted in the meantime,
+    /// and serves the charges behind it. Does nothing for a turn that has ended.
     pub fn end_turn(&self, turn: &mut LimitTurn, n: u64) {
         let Some(number) = turn.number.take() else { return };
         let node = self.node();
@@ -132,7 +136,7 @@ impl LimitNode {
     }
 
     /// Charges `n` to this group and every one above it as soon as all have room, and blocks the
-    /// thread until then, for `timeout` at most. See [`poll_charge`](LimitNode::poll_charge).
+    /// thread until then, for at most `timeout`. See [`poll_charge`](LimitNode::poll_charge).
     ///
     /// # Examples
     /// ```
@@ -153,17 +157,18 @@ impl LimitNode {
     /// ```
     ///
     /// # Errors
-    /// When there was no room in that time, and as those of
+    /// When there was no room in that time, and the errors of
     /// [`poll_charge`](LimitNode::poll_charge).
     pub fn charge_blocking(&self, n: u64, timeout: Duration) -> Result<(), Refused> {
         self.charge_blocking_with(n, timeout, |_| false)
     }
 
-    /// As [`charge_blocking`](LimitNode::charge_blocking), and calls `ask` once the charge waits,
-    /// for those that can make room: again as long as it returns true and there is none.
+    /// Does the same as [`charge_blocking`](LimitNode::charge_blocking), and calls `ask` once the
+    /// charge waits, to make room. It is called again as long as it returns true and there is no
+    /// room.
     ///
     /// # Errors
-    /// As those of `charge_blocking`.
+    /// The same as for `charge_blocking`.
     pub fn charge_blocking_with(
         &self,
         n: u64,
@@ -190,10 +195,10 @@ impl LimitNode {
         }
     }
 
-    /// Ends a turn that took too long, unless its charge is granted by now.
+    /// Ends a turn that took too long, unless its charge has been granted.
     ///
     /// # Errors
-    /// Why it was not: there is no room, or another waits before it.
+    /// The reason why it was not granted: there is no room, or another charge waits ahead of it.
     pub fn give_up(&self, turn: &mut LimitTurn, n: u64) -> Result<(), Refused> {
         let node = self.node();
         // A thread that released something may not have served the queue yet.
@@ -209,8 +214,8 @@ impl LimitNode {
             None => None,
         };
         node.serve();
-        // It is first in the queue and may try: it gets room that came back in between. Otherwise
-        // the limit is described as of the moment at which it refused.
+        // It is first in the queue and may try: it gets room that was released in between.
+        // Otherwise the limit is described as it was when it refused.
         let charged = match failed {
             Some(failed) => Err(failed),
             None => charge_uncounted(node, n).map_err(Failure::limit),
@@ -225,7 +230,7 @@ impl NodeInner {
         self.fail(Failure::limit(at))
     }
 
-    /// Counts what a limit refused, or those who wait for it held up.
+    /// Counts a charge that a limit refused, or that waiting charges held up.
     fn fail(&self, failure: Failure) -> Refused {
         if failure.cause != Cause::Ended {
             self.levels().nth(failure.index).expect("it refused").refuse();
@@ -239,7 +244,7 @@ fn refused(failure: Failure) -> Refused {
     Refused { levels, held, limit, cause }
 }
 
-/// Out of line, once for all that wait.
+/// Out of line, once for all waits.
 #[inline(never)]
 fn charge_uncounted(node: &Arc<NodeInner>, n: u64) -> Result<(), (usize, Refusal)> {
     try_charge(node, n)
@@ -264,7 +269,7 @@ mod tests {
         root.try_charge(60).expect("it fits");
         let (mut turn, mut context) = (LimitTurn::default(), Context::from_waker(Waker::noop()));
         assert!(root.poll_charge(&mut turn, 50, &mut context).is_pending());
-        // A handler may interrupt the thread that has the queue.
+        // A handler may interrupt the thread that holds the queue.
         root.node().waiting().with(|_| root.release(60)).expect("nobody has it");
         assert_eq!(root.usage().current, 50);
         assert_eq!(root.poll_charge(&mut turn, 50, &mut context), Poll::Ready(Ok(())));
@@ -324,7 +329,7 @@ mod tests {
         assert_eq!(mail.poll_charge(third, 20, &mut context), Poll::Ready(Ok(())));
     }
 
-    /// A timeout asks for room until there is some or none is to be had.
+    /// A timeout asks for room until there is some or none can be had.
     #[test]
     fn a_timeout_asks_for_room_again_and_again() {
         let root = LimitNode::root(Area::common().expect("an area"));
@@ -348,7 +353,7 @@ mod tests {
         assert_eq!((root.usage().refused, root.charge_uncounted(10)), (1, Ok(())));
     }
 
-    /// A charge that gives up says whether there was no room or another before it.
+    /// A charge that gives up reports whether there was no room or another charge was ahead of it.
     #[test]
     fn a_charge_that_gives_up_says_why() {
         let root = LimitNode::root(Area::common().expect("an area"));
@@ -359,7 +364,7 @@ mod tests {
         let mut context = Context::from_waker(Waker::noop());
         let mut turns: [LimitTurn; 2] = Default::default();
         assert!(web.poll_charge(&mut turns[0], 50, &mut context).is_pending());
-        // The first waits at /web; charges that wait for other limits hold up none there.
+        // The first waits at /web; charges that wait for other limits hold up no charge there.
         let refused = |charged: Result<(), Refused>| {
             let Refused { levels, held, limit, cause } = charged.expect_err("no room, or behind");
             (levels, held, limit, cause)
@@ -380,7 +385,7 @@ mod tests {
         assert_eq!(timeout(&web, 10), Ok(()));
     }
 
-    /// Waits that end are those of the groups named and wake their owners.
+    /// Only waits of the named groups end, and their owners are woken.
     #[test]
     fn only_waits_of_the_groups_named_end() {
         let root = LimitNode::root(Area::common().expect("an area"));
@@ -406,7 +411,7 @@ mod tests {
         for (at, turn) in turns.iter_mut().enumerate().skip(1).take(2) {
             let Poll::Ready(Err(refused)) = poll(at, turn) else { panic!("it ended") };
             assert_eq!((refused.levels, refused.cause), (0, Cause::Ended));
-            // And for ever, unless it fits.
+            // And forever, unless it fits.
             assert!(matches!(
                 poll(at, turn),
                 Poll::Ready(Err(Refused { cause: Cause::Ended, .. }))
@@ -429,7 +434,7 @@ mod tests {
         let charged = root.charge_blocking_with(50, long, |_| {
             root.end_waits();
             root.wake_ended();
-            // As one that waits for a thread of its own.
+            // Like a callback that waits for a thread of its own.
             std::thread::park();
             false
         });
@@ -437,7 +442,7 @@ mod tests {
         assert!(begun.elapsed() < long, "it slept to the end");
     }
 
-    /// Panics where it is woken or dropped.
+    /// A waker that panics when it is woken or dropped.
     struct Bomb {
         woken: bool,
     }
@@ -477,7 +482,7 @@ mod tests {
             let waker = of(Bomb { woken: false });
             let mut by_bomb = Context::from_waker(&waker);
             assert!(root.poll_charge(&mut turns[0], 100, &mut by_bomb).is_pending());
-            // The queue has the last one now, which panics as it goes.
+            // The queue now has the last clone, which panics when it is dropped.
             drop(waker);
             if gives_up {
                 assert_eq!(root.give_up(&mut turns[0], 100).expect_err("50 are held").held, 50);
@@ -499,7 +504,7 @@ mod tests {
         }
     }
 
-    /// A task that waits, which ends with its last waker.
+    /// A waiting task that ends with its last waker.
     struct Task(Arc<LimitNode>, Mutex<LimitTurn>);
 
     impl Wake for Task {

@@ -1,8 +1,9 @@
-//! How long charges of a group waited, in the words of Linux' pressure stall information.
+//! The time for which charges of a group waited, in the terms of Linux's pressure stall
+//! information.
 //!
-//! Time is an argument here. Between two changes what stalls is known, so that averages are made up
-//! for when something changes or asks. Rejected: a timer, as Linux has, which would cost time where
-//! no charge waits.
+//! Time is an argument here. Between two changes it is known what stalls, so averages are brought
+//! up to date when something changes or they are read. Rejected: a timer, as in Linux, which would
+//! cost time where no charge waits.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,10 +14,11 @@ const PERIOD: u64 = 2_000_000_000;
 /// The periods of the averages, in nanoseconds.
 const WINDOWS: [u64; 3] = [10_000_000_000, 60_000_000_000, 300_000_000_000];
 
-/// How long charges of a group and those below it waited for room, as `memory.pressure` of a cgroup
-/// says it of tasks. Several that wait at the same time count once.
+/// The time for which charges of a group and the groups below it waited for room, as
+/// `memory.pressure` of a cgroup reports it for tasks. Several charges that wait at the same time
+/// count once.
 ///
-/// Written as that file: `some avg10=1.50 avg60=0.30 avg300=0.06 total=300000`, and a line of
+/// Formatted like that file: `some avg10=1.50 avg60=0.30 avg300=0.06 total=300000`, and a line for
 /// `full`, with percent and microseconds.
 ///
 /// # Examples
@@ -32,24 +34,24 @@ const WINDOWS: [u64; 3] = [10_000_000_000, 60_000_000_000, 300_000_000_000];
 pub struct Pressure {
     /// Time in which at least one charge waited.
     pub some: Stall,
-    /// Time in which at least one charge waited and the group held nothing: it could not go on at
-    /// all, and others have what it waits for. A charge that is being refused counts as held, until
-    /// the next one is granted or something is given back.
+    /// Time in which at least one charge waited and the group held nothing: it could make no
+    /// progress at all, and others hold what it waits for. A charge that is being refused counts as
+    /// held, until the next one is granted or something is given back.
     pub full: Stall,
 }
 
-/// For how long something stalled.
+/// The time for which something stalled.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Stall {
-    /// The share of the last 10 seconds in percent. An average whose weights fall exponentially,
-    /// as are the others, in steps of 2 seconds.
+    /// The share of the last 10 seconds in percent. Like the others, it is an exponentially
+    /// weighted average, in steps of 2 seconds.
     pub avg10: f64,
     /// The average of the last minute.
     pub avg60: f64,
     /// The average of the last 5 minutes.
     pub avg300: f64,
-    /// In all, up to this moment.
+    /// The total up to now.
     pub total: Duration,
 }
 
@@ -68,26 +70,26 @@ impl fmt::Display for Stall {
     }
 }
 
-/// The stalls of one group. Times are nanoseconds since the same moment.
+/// The stalls of one group. Times are nanoseconds since a common moment.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
-    /// Charges that wait, of the group and those below it.
+    /// Number of waiting charges of the group and the groups below it.
     waiting: u32,
-    /// Up to when the lines are.
+    /// The time up to which the lines are accounted.
     until: u64,
     some: StallLine,
     full: StallLine,
 }
 
 impl Meter {
-    /// Takes note of a charge that begins to wait, or ends.
+    /// Records that a charge begins to wait, or stops.
     pub(super) fn wait(&mut self, begins: bool, holds: bool, now: u64) {
         self.advance(now);
         self.waiting = if begins { self.waiting + 1 } else { self.waiting - 1 };
         self.look(holds, now);
     }
 
-    /// Takes note of whether the group holds something.
+    /// Records whether the group holds something.
     pub(super) fn look(&mut self, holds: bool, now: u64) {
         self.advance(now);
         self.some.stalls = self.waiting > 0;
@@ -114,7 +116,7 @@ struct StallLine {
     total: u64,
     /// The part of `total` that belongs to the current period.
     of_period: u64,
-    /// As shares of 1.
+    /// The averages, as shares of 1.
     averages: [f64; 3],
 }
 
@@ -134,7 +136,7 @@ impl StallLine {
         self.of_period = rest;
     }
 
-    /// Ends `periods` of them, each of which stalled for as long.
+    /// Ends `periods` periods, each of which stalled for `stalled`.
     fn step(&mut self, stalled: u64, periods: u64) {
         let share = stalled as f64 / PERIOD as f64;
         for (average, window) in self.averages.iter_mut().zip(WINDOWS) {
@@ -149,7 +151,7 @@ impl StallLine {
     }
 }
 
-// Not under Miri: one thread and no unsafe code, and it takes long there.
+// Not under Miri: it uses one thread and no unsafe code, and takes long there.
 #[cfg(all(test, not(miri)))]
 mod tests {
     use proptest::prelude::*;
@@ -159,7 +161,7 @@ mod tests {
     const MS: u64 = 1_000_000;
     const SECOND: u64 = 1_000 * MS;
 
-    /// What happens to a group after so many milliseconds.
+    /// An event of a group, after some milliseconds.
     #[derive(Clone, Copy, Debug)]
     enum StallEvent {
         Begins,
@@ -167,7 +169,7 @@ mod tests {
         Holds(bool),
     }
 
-    /// Goes through time millisecond by millisecond.
+    /// A meter that goes through time millisecond by millisecond.
     #[derive(Default)]
     struct Naive {
         total: u64,

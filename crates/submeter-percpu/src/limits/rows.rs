@@ -5,7 +5,8 @@
 //!              bits 0..62 stock, which no thread uses while it is closed.
 //! ```
 //!
-//! A locked row is closed by one instruction on the word that its users exchange: no barrier.
+//! A locked row is closed by one instruction on the word that its users exchange, without a
+//! barrier.
 
 use std::io;
 use std::time::Duration;
@@ -27,7 +28,7 @@ const OPEN: i64 = 1 << 62;
 pub(crate) struct StockRows {
     /// Never open where there are no sequences.
     word: GatedWord,
-    /// In a box, as most machines have sequences.
+    /// Boxed, since most machines have sequences.
     locked: Option<Box<Locked>>,
 }
 
@@ -44,7 +45,7 @@ impl StockRows {
     pub(crate) fn new(area: &Area) -> io::Result<StockRows> {
         uptime::begin();
         if area.rseq().is_some() {
-            // A charge in a handler may come to a fold.
+            // A charge in a handler may lead to a fold.
             barrier::prepare();
             return Ok(StockRows { word: GatedWord::new(area)?, locked: None });
         }
@@ -53,14 +54,14 @@ impl StockRows {
         Ok(StockRows { word: GatedWord::inert(), locked: Some(Box::new(Locked { word })) })
     }
 
-    /// Makes stock that is never open, for a leaf that does without.
+    /// Makes stock that is never open, for a leaf that has no words.
     pub(crate) fn without_words(area: &Area) -> StockRows {
         uptime::begin();
         let locked = area.rseq().is_none().then(|| Box::new(Locked { word: None }));
         StockRows { word: GatedWord::inert(), locked }
     }
 
-    /// How many words there are.
+    /// Returns the number of words.
     pub(crate) fn len(&self) -> u64 {
         self.word.len() as u64 + self.rows().count() as u64
     }
@@ -78,8 +79,8 @@ impl StockRows {
         if before < OPEN || after.cast_unsigned() > cap {
             return false;
         }
-        // AcqRel: a thread that takes an amount which another put back happens after everything
-        // that thread did before. Relaxed on failure: the caller uses nothing of it.
+        // AcqRel: a thread that takes an amount that another put back is ordered after everything
+        // that other thread did before. Relaxed on failure: the caller does not use the value.
         let (order, failed) = (Ordering::AcqRel, Ordering::Relaxed);
         row.compare_exchange(before, OPEN + after, order, failed).is_ok()
     }
@@ -122,20 +123,20 @@ impl Stock for StockRows {
 
     fn open(&self) {
         self.word.open();
-        // Release: pairs with the exchanges of those that find it open. A bit, not a sum, because a
-        // fork may copy this half done, and the child then does it again.
+        // Release: pairs with the exchanges of threads that find it open. A bit, not a sum, because
+        // a fork may copy this half done, and the child then does it again.
         self.rows().for_each(|row| _ = row.fetch_or(OPEN, Ordering::Release));
     }
 
     fn close(&self) {
         self.word.close();
-        // Acquire: pairs with the exchanges of those that found it open.
+        // Acquire: pairs with the exchanges of threads that found it open.
         self.rows().for_each(|row| _ = row.fetch_and(OPEN - 1, Ordering::Acquire));
     }
 
     fn barrier(&self) {
         if self.locked.is_none() {
-            // Going on would grant an amount that was given back.
+            // Continuing would grant an amount that was given back.
             barrier::wait().expect("what the start-up probe found to work");
         }
     }
@@ -149,7 +150,7 @@ impl Stock for StockRows {
     }
 
     fn sum(&self) -> i64 {
-        // Acquire: before what the caller does with the sum.
+        // Acquire: ordered before whatever the caller does with the sum.
         let stocked = self.rows().map(|row| row.load(Ordering::Acquire) & (OPEN - 1));
         stocked.sum::<i64>() + self.word.sum()
     }

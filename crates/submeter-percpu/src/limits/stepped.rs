@@ -1,8 +1,8 @@
 //! Atomics that let a test run another thread's part before any access.
 //!
-//! loom's search with few preemptions misses what needs a whole fold, an opening and a refill
-//! between two loads; this runs all of that there, at each place in turn. It knows one switch and
-//! one order of memory; the models know the others.
+//! loom's search with few preemptions misses bugs that need a whole fold, an opening and a refill
+//! between two loads; this runs all of that there, at each place in turn. It covers one switch and
+//! one memory order; the models cover the others.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{self, Ordering};
@@ -10,20 +10,20 @@ use std::sync::atomic::{self, Ordering};
 type Other = Box<dyn FnOnce()>;
 
 thread_local! {
-    /// How many accesses are to come before the other part runs, and that.
+    /// The number of accesses left before the other part runs, and that part.
     static ARMED: RefCell<Option<(u32, Other)>> = const { RefCell::new(None) };
-    /// How many accesses may follow before what makes them counts as caught in a loop.
+    /// The number of accesses left before the code that makes them counts as caught in a loop.
     static FUEL: Cell<u32> = const { Cell::new(FUEL_MAX) };
 }
 
 const FUEL_MAX: u32 = 100_000;
 
-/// Lets what follows make that many accesses again.
+/// Lets the code that follows make that many accesses again.
 pub(super) fn refuel() {
     FUEL.set(FUEL_MAX);
 }
 
-/// Runs `other` before the access of that number from now on.
+/// Runs `other` before access number `accesses` from now.
 pub(super) fn arm(accesses: u32, other: impl FnOnce() + 'static) {
     refuel();
     ARMED.set(Some((accesses, Box::new(other))));

@@ -1,4 +1,5 @@
-//! What needs a look inside a tree of one node; `tests/it` has what a counter promises.
+//! Tests that need to look inside a tree of one node; `tests/it` covers the guarantees of a
+//! counter.
 
 use std::cell::Cell;
 use std::sync::mpsc::RecvTimeoutError;
@@ -19,13 +20,13 @@ use crate::storage::Area;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 const LIMIT: u64 = 1 << 20;
-/// What it starts with, as a counter does; the limit and what is held come on top.
+/// The amount held at the start, as in a counter; the limit and the amounts held come on top.
 const ZERO: u64 = 1 << 63;
 
 fn on_each(test: impl Fn(Flat<StockRows>)) {
     let machine = submeter_sys::probe().backend;
     let mut backends = vec![machine, Backend::LockedByCpu, Backend::LockedByThread];
-    // The first two are one where there are no sequences.
+    // The first two are the same where there are no sequences.
     backends.dedup();
     for backend in backends {
         let area = Area::with_backend(backend, |_| 0).expect("address space");
@@ -46,7 +47,7 @@ fn charged<S: Stock>(flat: &Flat<S>) -> u64 {
     flat.charged() - ZERO
 }
 
-/// What is held, and by how much it may exceed what is charged.
+/// Returns the amount held, and by how much it may exceed the amount charged.
 fn bounds<S: Stock>(flat: &Flat<S>) -> (u64, u64) {
     let (held, slack) = flat.held();
     (held - ZERO, slack)
@@ -56,14 +57,14 @@ fn refused(held: u64, limit: u64) -> Result<(), Refusal> {
     Err(Refusal { held: ZERO + held, limit: ZERO + limit })
 }
 
-/// Opens it, and lets the running CPU have some stock.
+/// Opens it, and gives the running CPU some stock.
 fn stocked<S: Stock>(flat: &Flat<S>) {
     assert!(fits(flat, 1) && fits(flat, 1));
     assert_eq!((flat.leaf.phase(), charged(flat)), (Phase::Open, 2));
     assert!(held(flat) > 2, "some of it lies in stock");
 }
 
-/// Gives all stock back: asks for what never fits.
+/// Makes all stock be given back, by a charge that never fits.
 fn fold<S: Stock>(flat: &Flat<S>) {
     assert!(!fits(flat, LIMIT + 1));
     assert_eq!(flat.leaf.phase(), Phase::Closed);
@@ -117,7 +118,7 @@ fn a_fold_that_a_fork_left_half_done_is_finished() {
 #[test]
 fn a_forks_unfinished_move_keeps_nothing_waiting() {
     let (tell, told) = std::sync::mpsc::channel();
-    // In a thread, so that it fails where it would wait for ever.
+    // In a thread, so that the test fails where it would wait forever.
     let charging = std::thread::spawn(move || {
         on_each(|flat| {
             stocked(&flat);
@@ -129,7 +130,7 @@ fn a_forks_unfinished_move_keeps_nothing_waiting() {
             tell.send(flat.try_charge(LIMIT - 1)).expect("somebody waits");
         });
     });
-    // One for each backend, then nobody is left to tell.
+    // One for each backend; then the sender is gone.
     let mut answer = told.recv_timeout(Duration::from_secs(60));
     while let Ok(refusal) = answer {
         assert_eq!(refusal, refused(2, LIMIT));
@@ -139,9 +140,9 @@ fn a_forks_unfinished_move_keeps_nothing_waiting() {
     charging.join().expect("each backend answers");
 }
 
-/// An opening that a fork left under way makes reads inexact until a fold only.
+/// An opening that a fork left under way makes reads inexact only until a fold.
 ///
-/// A fork in the middle of an opening leaves one that never ends.
+/// A fork in the middle of an opening leaves an opening that never ends.
 #[test]
 fn a_forks_unfinished_opening_ends_with_a_fold() {
     on_each(|flat| {
@@ -153,8 +154,8 @@ fn a_forks_unfinished_opening_ends_with_a_fold() {
     });
 }
 
-/// Rows whose clock goes on when it is told to, and whose barrier may take longer than anybody
-/// waits, which goes on too while they do.
+/// Rows with a simulated clock, whose barrier may take longer than any caller waits; the clock
+/// advances while they wait.
 struct Still(StockRows, AtomicU32, AtomicBool);
 
 impl Stock for Still {
@@ -191,7 +192,7 @@ impl Stock for Still {
     }
 }
 
-/// A fold whose barrier takes too long is a refusal and ended by the next.
+/// A fold whose barrier takes too long is a refusal, and the next fold ends it.
 #[test]
 fn a_late_fold_refuses_and_is_ended_by_the_next() {
     on_each(|Flat { leaf, .. }| {
@@ -215,7 +216,7 @@ fn a_late_fold_refuses_and_is_ended_by_the_next() {
     });
 }
 
-/// A fold that began after a look at the clock is not 49 days old.
+/// A fold that began after the clock was read is not 49 days old.
 #[test]
 fn a_later_start_is_not_49_days_old() {
     on_each(|flat| {
@@ -233,7 +234,7 @@ fn a_later_start_is_not_49_days_old() {
     });
 }
 
-/// A fold whose barrier takes too long is ended in time though nothing is refused any more.
+/// A fold whose barrier takes too long is ended in time although nothing is refused any longer.
 #[test]
 fn a_late_fold_is_ended_without_a_refusal() {
     on_each(|Flat { leaf, .. }| {
@@ -265,7 +266,7 @@ fn a_late_fold_is_ended_without_a_refusal() {
     });
 }
 
-/// A counter that somebody waits for, and what its level was when they were told of a charge.
+/// A counter that has waiters, and the state of its level when they learned of a charge.
 struct Awaited(Flat<StockRows>, Cell<Option<Tight>>);
 
 impl Path for Awaited {
@@ -297,7 +298,7 @@ impl Path for Awaited {
     }
 }
 
-/// Waiters hear of a charge before a fold that was left is taken up.
+/// Waiters learn of a charge before an unfinished fold is resumed.
 #[test]
 fn waits_are_told_of_a_charge_before_an_old_fold() {
     let area = Area::with_backend(Backend::LockedByThread, |_| 0).expect("address space");
@@ -308,7 +309,7 @@ fn waits_are_told_of_a_charge_before_an_old_fold() {
     level.turn_over_at(level.tight(), awaited.leaf().stock.now_ms().wrapping_sub(LEFT_MS));
     tree::try_charge(&awaited, 1).expect("it fits");
     assert_eq!(awaited.1.get(), Some(Tight::Tightening), "first");
-    // Loose where it took longer than it stays exact after a fold.
+    // Loose if this took longer than a level stays exact after a fold.
     let after = Level::state(level.tight());
     assert!(matches!(after, Tight::Drained | Tight::Loose), "then it is taken up: {after:?}");
     awaited.common().end_await(level);
@@ -352,7 +353,7 @@ fn cpus_move_a_sixteenth_of_the_room_at_once() {
         let (n, room) = (flat.leaf.surplus(), 16 * rows * 10);
         assert!(fits(&flat, LIMIT - held(&flat) - n - room));
         let before = held(&flat);
-        // Once the word has too little.
+        // Until the word has too little.
         while held(&flat) == before {
             assert!(fits(&flat, n));
         }
@@ -360,10 +361,10 @@ fn cpus_move_a_sixteenth_of_the_room_at_once() {
     });
 }
 
-/// Nothing is moved for a charge of more than is moved at once.
+/// No stock is moved for a charge larger than the amount moved at once.
 ///
-/// What is moved at once would not do for the next charge, and would keep the word from taking what
-/// is released.
+/// The stock moved at once would not suffice for the next charge, and would keep the word from
+/// taking the release.
 #[test]
 fn nothing_is_moved_for_a_large_charge() {
     on_each(|flat| {

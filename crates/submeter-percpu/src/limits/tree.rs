@@ -1,32 +1,33 @@
-//! Charges that go through several limits: a leaf with stock, and the levels above it, each of
-//! which is a leaf's own level as well.
+//! Charges that pass through several limits: a leaf with stock, and the levels above it, each of
+//! which is also a leaf's own level.
 //!
 //! # The protocol
 //! The limit of each level on a leaf's path is compared with the amount that the level *holds*:
-//! charges below it that were not released, and stock below it. Stock works as the module above
-//! says; a refill raises every level, and so does an opening.
+//! charges below it that were not released, and stock below it. Stock works as described in the
+//! parent module; a refill raises every level, and so does an opening.
 //!
 //! - A level is **loose** while there may be stock below it. A charge that it refuses makes it
 //!   **tight**: each leaf below is closed, one barrier is issued for all of them, and their stock
-//!   is given back. Then it is **drained**: it holds exactly the amount charged, so that a refusal
-//!   is exact.
-//! - A leaf opens only while all levels of its path are loose, which it looks at with the list of
-//!   open leaves locked. A fold makes the level tight first and then visits that list: of the two,
-//!   the later sees the earlier. An open leaf moves stock with its own lock held, which a fold
+//!   is given back. Then the level is **drained**: it holds exactly the amount charged, so a
+//!   refusal is exact.
+//! - A leaf opens only while all levels of its path are loose, which it checks with the list of
+//!   open leaves locked. A fold first makes the level tight and then visits that list: whichever
+//!   comes later sees the other. An open leaf moves stock with its own lock held, which a fold
 //!   takes to close it.
-//! - A level that is tight closes the leaves below it, not those above: every node has stock, as if
-//!   it were a leaf. A charge of a leaf that is closed reserves at the levels below the first node
-//!   that is open, and takes from its stock, as a charge of that node would; a release gives back
-//!   and puts back likewise. So a charge at the limit of its own group locks one word, however deep
-//!   that is. The stock is taken first: a level below that refuses in the end has held nothing for
-//!   it, and what was taken is put back, or given back if a fold has closed that node meanwhile.
-//! - A charge may exceed a limit that is soft, or all if it is forced, but only where the level is
-//!   drained: no stock lies below a level that is exceeded, so that nothing is charged there that
-//!   is not compared with the limit.
-//! - A charge that waits says so at the level that refused it, and tries again. Until it is granted
-//!   no leaf opens below that level, so that what is released there takes the cold path, which
-//!   looks for those that wait after it has given back.
-//! - A drained level rests for `REST_MS`; then it is loose once it has room for two leaves' stock.
+//! - A tight level closes the leaves below it, not those above: every node has stock, as if it were
+//!   a leaf. A charge of a closed leaf reserves at the levels below the first open node, and takes
+//!   from that node's stock, as a charge of that node would; a release gives back and puts back
+//!   likewise. So a charge at the limit of its own group locks one word, however deep the group is.
+//!   The stock is taken first: a level below that refuses in the end has held nothing for it, and
+//!   the amount taken is put back, or given back if a fold has closed that node in the meantime.
+//! - A charge may exceed a soft limit, or every limit if it is forced, but only where the level is
+//!   drained: no stock lies below a level that is exceeded, so everything charged there is compared
+//!   with the limit.
+//! - A charge that will wait announces it at the level that refused it, and tries again. Until it
+//!   is granted no leaf opens below that level, so releases there take the cold path, which checks
+//!   for waiting charges after it has given back.
+//! - A drained level rests for `REST_MS`; then it becomes loose once it has room for two leaves'
+//!   stock.
 
 use super::Inside;
 use super::fold::{fold, fold_patiently, loosen, settle};
@@ -35,15 +36,15 @@ use super::level::{Effects, Level, LimitMode, Look, Refusal, Reserved, after_ope
 use super::path::Path;
 use super::stock::Stock;
 
-/// Whether a charge waits for a level of this path. Looks at what the tree has in common first: a
-/// walk of the levels, after the locked instructions of a charge, would be a tenth of that.
+/// Returns whether a charge waits for a level of this path. Checks the tree's shared count first:
+/// walking the levels, after the locked instructions of a charge, would cost a tenth of the charge.
 #[inline]
 pub(super) fn is_awaited<P: Path>(path: &P) -> bool {
     path.common().is_awaited() && path.levels().any(Level::is_awaited)
 }
 
-/// Charges `n` if the running CPU has it in stock, which lies within all limits. Without a call, so
-/// that a caller needs to save nothing around it.
+/// Charges `n` if the running CPU has it in stock, which lies within all limits. It makes no
+/// function call, so a caller need not save anything around it.
 #[inline(always)]
 pub(crate) fn charge_stock<P: Path>(path: &P, n: u64) -> bool {
     let leaf = path.leaf();
@@ -60,7 +61,7 @@ pub(crate) fn release_stock<P: Path>(path: &P, n: u64) -> bool {
 /// Charges `n` to every level, or to none. Counts no refusal.
 ///
 /// # Errors
-/// How many levels below it granted the charge, and the refusal of the one that did not.
+/// The number of levels that granted the charge below the one that refused it, and the refusal.
 #[inline]
 pub(crate) fn try_charge<P: Path>(path: &P, n: u64) -> Result<(), (usize, Refusal)> {
     if charge_stock(path, n) { Ok(()) } else { charge_levels(path, n, false) }
@@ -90,28 +91,28 @@ pub(crate) fn set_limit<P: Path>(path: &P, level: &Level, limit: u64) {
     enforce(path, level);
 }
 
-/// Says what a level's limit does with a charge that exceeds it. On return no stock is above one
-/// that is enforced.
+/// Sets how a level's limit treats a charge that exceeds it. On return no stock is above an
+/// enforced limit.
 pub(crate) fn set_mode<P: Path>(path: &P, level: &Level, mode: LimitMode) {
     level.set_mode(mode);
     enforce(path, level);
 }
 
-/// Has a limit or a mode that was stored apply to what lies in stock, and to charges that wait.
+/// Applies a limit or a mode that was stored to stock, and to waiting charges.
 fn enforce<P: Path>(path: &P, level: &Level) {
-    // Where the limit is soft as well: a charge that exceeds it may not have come to this yet.
+    // Even where the limit is soft: a charge that exceeds it may not have done this yet.
     if level.is_exceeded() {
         _ = fold_patiently(path, level);
     }
-    // One that waits may fit now, or never; it may wait for a level below this one.
+    // A waiting charge may fit now, or never; it may wait for a level below this one.
     path.reconsider();
 }
 
-/// As [`try_charge`], where [`charge_stock`] returned false; whatever the limits, if `forced`.
-/// Inlined into functions that are not.
+/// Does the same as [`try_charge`], after [`charge_stock`] returned false; whatever the limits, if
+/// `forced`. Inlined into functions that are not inlined themselves.
 ///
 /// # Errors
-/// As there.
+/// The same as for [`try_charge`].
 #[inline(always)]
 pub(crate) fn charge_levels<P: Path>(
     path: &P,
@@ -125,7 +126,7 @@ pub(crate) fn charge_levels<P: Path>(
     after_openings();
     let mut effects = Effects::default();
     let decided = decide(path, n, forced, &mut effects);
-    // First: a fold may follow, and wait for a barrier.
+    // This comes first: a fold may follow, and wait for a barrier.
     if (effects.turned || effects.gave_back) && is_awaited(path) {
         if effects.gave_back { path.serve() } else { path.note_charge() }
     }
@@ -135,15 +136,15 @@ pub(crate) fn charge_levels<P: Path>(
     decided.map(drop).map_err(|index| (index, effects.refusal()))
 }
 
-/// Has the charges tried again that wait for a level of this path: after something was given back.
+/// Tries the charges that wait for a level of this path again, after something was given back.
 pub(super) fn serve_if_awaited<P: Path>(path: &P) {
     if is_awaited(path) {
         path.serve();
     }
 }
 
-/// Charges `n` where there is room, and opens no leaf. Returns from which level on all have room
-/// for stock, or [`NOWHERE`].
+/// Charges `n` where there is room, and opens no leaf. Returns the index of the level from which on
+/// all have room for stock, or [`NOWHERE`].
 ///
 /// # Errors
 /// The index of the level that refuses, with its refusal among the effects.
@@ -154,9 +155,9 @@ pub(super) fn decide<P: Path>(
     forced: bool,
     effects: &mut Effects,
 ) -> Result<usize, usize> {
-    // Before anything else of a refill: near a limit all charges end here.
+    // Checked before anything else of a refill: near a limit all charges end here.
     if path.leaf().phase() == Phase::Open && refill(path, n, effects) {
-        // No charge waits above a leaf that is open.
+        // No charge waits above an open leaf.
         return Ok(NOWHERE);
     }
     let beyond = Beyond { levels: 0, forced };
@@ -166,13 +167,13 @@ pub(super) fn decide<P: Path>(
     }
 }
 
-/// The index above the root: no leaf is to be opened.
+/// The index above the root: no leaf must be opened.
 const NOWHERE: usize = usize::MAX;
 
-/// As [`decide`], where the level of this index has no room.
+/// Does the same as [`decide`], after the level of this index had no room.
 ///
 /// # Errors
-/// As there.
+/// The same as for [`decide`].
 #[inline(always)]
 fn decide_at<P: Path>(
     path: &P,
@@ -195,7 +196,7 @@ fn decide_at<P: Path>(
             }
             Look::Room => {}
             Look::Stock if fold(path, level) => {}
-            // Leaves cannot be visited: there is no telling.
+            // Leaves cannot be visited, so it is unknown whether it fits.
             Look::Stock if forced => {
                 effects.turned = true;
                 return force(path, n, effects).map(|()| NOWHERE);
@@ -210,7 +211,8 @@ fn decide_at<P: Path>(
             match reserve(path, n, beyond, effects) {
                 Ok(far) if beyond.levels == 0 => return Ok(far),
                 Ok(_) if settle(path) || forced => return Ok(NOWHERE),
-                // Leaves opened meanwhile: the next attempt exceeds nothing before they are closed.
+                // Leaves opened in the meantime: the next attempt exceeds no limit before they are
+                // closed.
                 Ok(_) => {
                     give_back(path, n);
                     effects.gave_back = true;
@@ -224,10 +226,10 @@ fn decide_at<P: Path>(
     }
 }
 
-/// Which limits a charge has found full and may exceed.
+/// The limits that a charge has found full and may exceed.
 #[derive(Clone, Copy)]
 struct Beyond {
-    /// This many from the leaf's own, of those that it may.
+    /// Number of levels, from the leaf's own on, among which it may exceed limits.
     levels: usize,
     forced: bool,
 }
@@ -239,13 +241,13 @@ impl Beyond {
         index < self.levels && self.is_open(level)
     }
 
-    /// Whether it may once that is known to be full.
+    /// Returns whether it may exceed this limit once the level is known to be full.
     fn is_open(self, level: &Level) -> bool {
         self.forced || level.mode() == LimitMode::Soft
     }
 }
 
-/// Holds `n` more at every level, where it cannot be known which have stock below.
+/// Holds `n` more at every level, where it is unknown which levels have stock below.
 fn force<P: Path>(path: &P, n: u64, effects: &mut Effects) -> Result<(), usize> {
     for (index, level) in path.levels().enumerate() {
         let Some(reserved) = level.force(n) else {
@@ -262,10 +264,10 @@ fn force<P: Path>(path: &P, n: u64, effects: &mut Effects) -> Result<(), usize> 
     Ok(())
 }
 
-/// Charges `n` to every level, or to none: to the lowest ones that have no stock by what they hold,
-/// and to those above from the stock of the first that has some. Looks at every level before any is
-/// touched: for what one below that which refuses would hold for a moment, others would be refused.
-/// Returns as [`decide`].
+/// Charges `n` to every level, or to none: to the lowest levels, which have no stock, by raising
+/// the amount they hold, and to those above from the stock of the first that has some. Checks every
+/// level before changing any: an amount held for a moment below a level that refuses would make
+/// others be refused. Returns the same as [`decide`].
 ///
 /// # Errors
 /// The index of the level that refuses.
@@ -279,8 +281,8 @@ fn reserve<P: Path>(
     let mut stocked = None;
     let mut below = 0;
     for (leaf, level) in path.nodes() {
-        // More than a word holds is in no stock: to fetch it would raise the peaks above before it
-        // is known whether the levels below grant it.
+        // No stock has more than a word holds: fetching it would raise the peaks above before it is
+        // known whether the levels below grant it.
         if below > 0 && n <= leaf.cap && leaf.phase() == Phase::Open {
             stocked = path.up().nth(below).filter(|at| take(*at, n, effects));
             if stocked.is_some() {
@@ -300,14 +302,14 @@ fn reserve<P: Path>(
     reserved
 }
 
-/// Charges `n` to a level above the leaf's own, and to those above that, if there is stock for it.
+/// Charges `n` to a level above the leaf's own, and to those above it, if there is stock for it.
 #[inline(never)]
 fn take<P: Path>(path: &P, n: u64, effects: &mut Effects) -> bool {
     let leaf = path.leaf();
     i64::try_from(n).is_ok_and(|n| leaf.stock.add(-n, leaf.cap)) || refill(path, n, effects)
 }
 
-/// Undoes that, for a charge that is refused below.
+/// Undoes a [`take`], for a charge that is refused below.
 #[cold]
 #[inline(never)]
 fn put_back<P: Path>(path: &P, n: u64, effects: &mut Effects) {
@@ -337,7 +339,7 @@ struct Request {
     n: u64,
     beyond: Beyond,
     stock_max: u64,
-    /// Where so much is left there is room for a leaf's stock.
+    /// The room that must be left for a leaf's stock.
     twice: u64,
 }
 
@@ -348,8 +350,9 @@ impl Request {
     }
 }
 
-/// Stores nothing of a level of which nothing is to be noted: near a limit, stores that had to
-/// reach the cache before the next locked instruction were a quarter of a charge.
+/// Reserves at each of `levels`. Stores nothing for a level that has nothing to record: near a
+/// limit, stores that had to reach the cache before the next locked instruction cost a quarter of a
+/// charge.
 #[inline(always)]
 fn reserve_up<'a>(
     mut levels: impl Iterator<Item = (usize, &'a Level)> + Clone,
@@ -386,8 +389,8 @@ fn reserve_up<'a>(
     Ok(far)
 }
 
-/// Reserves at the levels above one that has a peak or an overdraft to note, and notes it only once
-/// all have granted: a charge that a level above refuses was never held.
+/// Reserves at the levels above one that has a peak or an overdraft to record, and records it only
+/// once all have granted: a charge that a level above refuses was never held.
 #[cold]
 #[inline(never)]
 fn reserve_noted<'a>(
@@ -405,7 +408,7 @@ fn reserve_noted<'a>(
     Ok(far)
 }
 
-/// Gives back what levels below this index have reserved.
+/// Gives back the reservations of levels below this index.
 #[cold]
 #[inline(never)]
 fn undo<'a>(
@@ -418,26 +421,27 @@ fn undo<'a>(
     below.for_each(|(_, level)| level.undo(n, effects));
 }
 
-/// Must be followed by a look for waiting charges.
+/// Gives back `n` at every level. The caller must then check for waiting charges.
 fn give_back<P: Path>(path: &P, n: u64) {
     path.levels().for_each(|level| _ = level.give_back(n));
 }
 
-/// Charges `n`, and moves stock to the running CPU, where there is room for both: to a leaf that
-/// was open. Returns whether it was done. It never is for more than is moved at once: the stock
-/// would not cover the next such charge, and the release would find no room in the word.
+/// Charges `n`, and moves stock to the running CPU's word of an open leaf, where there is room for
+/// both. Returns whether it was done. It never is for a charge larger than the amount moved at
+/// once: the stock would not cover the next such charge, and the release would find no room in the
+/// word.
 #[inline(never)]
 fn refill<P: Path>(path: &P, n: u64, effects: &mut Effects) -> bool {
     let leaf = path.leaf();
     let room = path.levels().map(Level::room).min().unwrap_or(0).saturating_sub(n);
-    // Moves at most as much as the leaf's level holds, whatever the room: a few units in use must
-    // not look like many.
+    // Moves at most the amount that the leaf's level holds, whatever the room: a few units in use
+    // must not look like many.
     let batch = leaf.batch(path.levels().next().map_or(0, Level::held).min(room));
     let moves = batch > 0 && n <= leaf.surplus();
     let Some(both) = n.checked_add(batch).filter(|_| moves) else { return false };
     let Some(inside) = Inside::new() else { return false };
     let Some(held) = leaf.lock.try_lock() else { return false };
-    // Whether a fold has begun or not: it waits for the lock to close this leaf.
+    // Regardless of whether a fold has begun: it waits for the lock to close this leaf.
     let reserved = leaf.phase() == Phase::Open && reserve_stock(path, both, effects).is_ok();
     if reserved && !leaf.stock.add_again(batch.cast_signed(), leaf.cap) {
         give_back(path, batch);
@@ -447,12 +451,12 @@ fn refill<P: Path>(path: &P, n: u64, effects: &mut Effects) -> bool {
     reserved
 }
 
-/// Opens the lowest leaf from this level on that may be: one whose levels have room for all its
-/// stock twice and have rested. After a charge, which counts as one that was made while there was
-/// no stock.
+/// Opens the lowest leaf from this level on that may be open: one whose levels have room for twice
+/// all its stock and have rested. Called after a charge, which counts as made while there was no
+/// stock.
 #[inline(always)]
 fn open_if_far<P: Path>(path: &P, far: usize) {
-    // First: at the root's limit all charges end here.
+    // Checked first: at the root's limit all charges end here.
     let Some(at) = path.up().nth(far) else { return };
     if at.leaf().phase() != Phase::Open {
         open_lowest(at);
@@ -467,13 +471,13 @@ fn open_lowest<P: Path>(path: &P) {
     if !path.levels().all(Level::is_loose) {
         loosen(path, twice);
     }
-    // From the root's end: a look at each node by itself would read the time for each.
+    // From the root's end: checking each node separately would read the time for each.
     let is_far = |at: &P| at.level().is_loose() && at.level().room() >= twice;
     let near = path.up().enumerate().filter(|(_, at)| !is_far(at)).last();
     let far = near.map_or(0, |(index, _)| index + 1);
     let Some(at) = path.up().skip(far).find(|at| at.leaf().cap > 0) else { return };
     let leaf = at.leaf();
-    // Before the lock: another may be open where this one rests.
+    // Before the lock is taken: another leaf may be open while this one rests.
     if leaf.phase() != Phase::Closed {
         return;
     }
@@ -485,10 +489,11 @@ fn open_lowest<P: Path>(path: &P) {
     drop((held, inside));
 }
 
-/// Called while no thread visits leaves: a fold that tightens a level now finds this one.
+/// Opens a leaf. Called while no thread visits leaves: a fold that tightens a level now finds this
+/// one.
 fn open<P: Path>(path: &P) -> bool {
     let leaf = path.leaf();
-    // In this order: a charge that waits has found its level tight after it said that it waits.
+    // In this order: a waiting charge has found its level tight after announcing its wait.
     if !path.levels().all(Level::is_loose) || is_awaited(path) {
         return false;
     }
@@ -505,7 +510,7 @@ fn open<P: Path>(path: &P) -> bool {
     opens
 }
 
-/// Releases `n`, where [`release_stock`] returned false.
+/// Releases `n` after [`release_stock`] returned false.
 #[cold]
 #[inline(never)]
 pub(crate) fn release_levels<P: Path>(path: &P, n: u64) {
@@ -520,8 +525,9 @@ pub(crate) fn release_levels<P: Path>(path: &P, n: u64) {
     serve_if_awaited(path);
 }
 
-/// Gives `n` back to the lowest levels that have no stock, and puts it into the stock of the first
-/// that has some, which those above hold: of those from this index on.
+/// Gives back `n` to the lowest levels, which have no stock, and puts it into the stock of the
+/// first level that has some, which the levels above also hold. Only levels from this index on
+/// count as having stock.
 #[inline(always)]
 fn give_back_up<P: Path>(path: &P, n: u64, from: usize) {
     for (index, (leaf, level)) in path.nodes().enumerate() {
@@ -535,7 +541,7 @@ fn give_back_up<P: Path>(path: &P, n: u64, from: usize) {
     }
 }
 
-/// Puts `n` into stock. Returns whether there was room for it; otherwise makes some.
+/// Puts `n` into stock. Returns whether there was room for it; makes some if not.
 #[inline(never)]
 fn put<P: Path>(path: &P, n: u64) -> bool {
     let leaf = path.leaf();
@@ -546,7 +552,7 @@ fn put<P: Path>(path: &P, n: u64) -> bool {
     false
 }
 
-/// Gives back half of what the running CPU's word may hold, if that makes room for releases of `n`.
+/// Gives back half of the running CPU's cap, if that makes room for releases of `n`.
 #[inline(never)]
 fn give_surplus<P: Path>(path: &P, n: u64) {
     let leaf = path.leaf();

@@ -15,7 +15,7 @@ use super::wait::{Polled, Queue};
 use crate::models::{Note, witness};
 
 const LIMIT: u64 = 200;
-/// What both leaves hold at first; 3 more lie in stock, and 6 are free.
+/// The amount that both leaves hold at first; 3 more lie in stock, and 6 are free.
 const CHARGED: u64 = 191;
 
 struct Tree {
@@ -23,12 +23,12 @@ struct Tree {
     own: [Level; 2],
     leaves: [Leaf<Cpus>; 3],
     common: Common,
-    /// Held by who visits leaves, or opens one.
+    /// Held by a thread that visits leaves, or opens one.
     open: Mutex<()>,
     queue: Mutex<Queue<At>>,
 }
 
-/// A leaf below the root, or that.
+/// A leaf below the root, or the root.
 struct At(Model, usize, Option<Box<At>>);
 
 /// The root's place.
@@ -84,7 +84,7 @@ fn explore(mistake: Mistake, tick: u32, model: impl Fn(&Model) + Sync + Send + '
     explore_from(open_leaves, mistake, tick, model);
 }
 
-/// Both leaves are open.
+/// Opens both leaves.
 fn open_leaves(tree: &Model) {
     // Open and refill both, by 2 and by 1; the last leaves too little room for a refill.
     for (leaf, n) in [(0, 64), (0, 2), (1, 32), (1, 2), (0, 91)] {
@@ -93,12 +93,12 @@ fn open_leaves(tree: &Model) {
     assert_eq!([0, 1, ROOT].map(|leaf| tree.leaves[leaf].stocked()), [2, 1, 0]);
 }
 
-/// The first leaf is near its own limit, and the root is open instead.
+/// Brings the first leaf near its own limit, and opens the root instead.
 fn open_root(tree: &Model) {
     set_limit(&at(tree, 0), &tree.own[0], 40);
     try_charge(&at(tree, 0), 40).expect("it fits");
     release(&at(tree, 0), 3);
-    // Leaves too little room for a refill, and for the second leaf to open.
+    // Leaves too little room for a refill, and for opening the second leaf.
     try_charge(&at(tree, 1), CHARGED - 37).expect("it fits");
     assert_eq!([0, 1, ROOT].map(|leaf| tree.leaves[leaf].stocked()), [0, 0, 3]);
 }
@@ -109,7 +109,7 @@ fn explore_from(
     tick: u32,
     model: impl Fn(&Model) + Sync + Send + 'static,
 ) {
-    // One shows each of the mistakes.
+    // One preemption is enough to show each of the mistakes.
     crate::models::explore_briefly(1, move || {
         let sections = sections();
         let leaf = || Leaf::new(Cpus::new(&sections, mistake, tick), 4, 2);
@@ -129,7 +129,7 @@ fn explore_from(
     });
 }
 
-/// A fold of stock that somebody else wants meanwhile.
+/// Witnesses a fold of stock that another charge wants at the same time.
 fn witness_a_fold_beside_a_charge_from_stock() {
     witness("a fold that finds the stock taken", seen().taken > 0 && seen().closed > 0);
     witness("a fold that gives it back", seen().taken == 0 && seen().closed > 0);
@@ -143,7 +143,7 @@ fn charges(tree: &Model, cpu: usize, leaf: usize, all: &'static [u64]) -> thread
     })
 }
 
-/// One takes from its stock what the other has a fold of the root give back: 9 are free.
+/// One charge takes stock that the other's fold of the root gives back: 9 are free.
 fn a_fold_beside_a_charge_of_another_leaf(tree: &Model) {
     let both = [charges(tree, 0, 0, &[2]), charges(tree, 1, 1, &[7])];
     let granted: u64 = both.map(|charges| charges.join().unwrap()).iter().sum();
@@ -162,21 +162,21 @@ fn loom_tree_a_fold_finds_all_leaves_stock() {
     explore(Mistake::None, 0, a_fold_beside_a_charge_of_another_leaf);
 }
 
-/// It grants stock twice.
+/// Finds that a fold without the barrier grants stock twice.
 #[test]
 #[should_panic(expected = "are charged, but")]
 fn loom_tree_finds_a_fold_without_the_barrier() {
     explore(Mistake::NoBarrier, 0, a_fold_beside_a_charge_of_another_leaf);
 }
 
-/// A gate that is read outside of the sequence grants stock twice.
+/// Finds that a gate read outside the sequence grants stock twice.
 #[test]
 #[should_panic(expected = "are charged, but")]
 fn loom_tree_finds_a_gate_outside_the_sequence() {
     explore(Mistake::GateOutside, 0, a_fold_beside_a_charge_of_another_leaf);
 }
 
-/// Two folds of the root at once.
+/// Two concurrent folds of the root give stock back once.
 #[test]
 fn loom_tree_two_folds_give_stock_back_once() {
     explore(Mistake::None, REST_MS, |tree| {
@@ -203,7 +203,7 @@ fn loom_tree_a_lowered_limit_grants_no_stock() {
     });
 }
 
-/// Below the limit that it exceeds.
+/// A forced charge leaves no stock below the limit that it exceeds.
 #[test]
 fn loom_tree_a_forced_charge_leaves_no_stock() {
     explore(Mistake::None, REST_MS, |tree| {
@@ -216,15 +216,16 @@ fn loom_tree_a_forced_charge_leaves_no_stock() {
     });
 }
 
-/// A fold of the root, which a neighbour's opening and refill meet in the middle.
+/// A refusal is exact although a neighbour's opening and refill meet the fold of the root in the
+/// middle.
 #[test]
 fn loom_tree_refusal_beside_an_opening_is_exact() {
     explore(Mistake::None, REST_MS, |tree| {
         try_charge(&at(tree, 0), 10).expect_err("one too many, so that it folds");
         release(&at(tree, 0), 51);
         forget();
-        // There is room for all stock twice again.
-        // The first opens, takes what its word still holds, and fills that again.
+        // There is room for twice all stock again. The first opens, takes the rest of its word, and
+        // fills the word again.
         let both = [charges(tree, 0, 0, &[1, 2, 1]), charges(tree, 1, 1, &[56])];
         let granted: u64 = both.map(|charges| charges.join().unwrap()).iter().sum();
         witness("an opening and a fold", seen().opened > 0 && seen().closed > 0);
@@ -234,12 +235,13 @@ fn loom_tree_refusal_beside_an_opening_is_exact() {
     });
 }
 
-/// What a refill has reserved and not put into its word yet would make a refusal inexact.
+/// A refusal beside a refill is exact: an amount reserved but not yet in its word would make it
+/// inexact.
 #[test]
 fn loom_tree_a_refusal_beside_a_refill_is_exact() {
     explore(Mistake::None, 0, |tree| {
         release(&at(tree, 0), 64);
-        // The 1 from stock; then 2, for which its word must be filled again, by 2 at most.
+        // The 1 comes from stock; then 2, for which its word must be filled again, by 2 at most.
         let rest = &[LIMIT - CHARGED + 64 - 3];
         let both = [charges(tree, 0, 0, &[1, 2]), charges(tree, 1, 1, rest)];
         let granted: u64 = both.map(|charges| charges.join().unwrap()).iter().sum();
@@ -249,9 +251,9 @@ fn loom_tree_a_refusal_beside_a_refill_is_exact() {
     });
 }
 
-/// A charge of the first leaf that waits for `n`, of which some room is there `before`, while
-/// another thread makes just the rest.
-/// The whole tree is dropped at the end, with what its queue holds.
+/// A charge of the first leaf waits for `n`, of which `before` is free already, while another
+/// thread frees exactly the rest. The whole tree is dropped at the end, with the contents of its
+/// queue.
 fn a_charge_that_waits_beside(n: u64, before: u64, other: fn(&Model)) -> impl Fn(&Model) {
     move |tree| {
         release(&at(tree, 1), before);
@@ -274,16 +276,16 @@ fn a_charge_that_waits_beside(n: u64, before: u64, other: fn(&Model)) -> impl Fn
     }
 }
 
-/// A release is not missed by a charge that begins to wait.
+/// A charge that begins to wait does not miss a release.
 #[test]
 fn loom_tree_a_new_wait_misses_no_release() {
     let release_all = |tree: &Model| release(&at(tree, 0), CHARGED + 60 - LIMIT);
     explore(Mistake::None, REST_MS, a_charge_that_waits_beside(60, 0, release_all));
 }
 
-/// A leaf that opens keeps nothing from a charge that waits.
+/// A leaf that opens withholds nothing from a waiting charge.
 ///
-/// The last release is so small that a leaf which had opened would keep it.
+/// The last release is so small that an open leaf would keep it.
 #[test]
 fn loom_tree_an_opening_keeps_nothing_from_waits() {
     let open_and_release = |tree: &Model| {
@@ -298,7 +300,7 @@ fn loom_tree_an_opening_keeps_nothing_from_waits() {
     });
 }
 
-/// One takes from the root's stock, at its leaf's limit, what the other has a fold give back.
+/// One charge, at its leaf's limit, takes stock of the root that the other's fold gives back.
 fn a_fold_beside_a_charge_at_a_leafs_limit(tree: &Model) {
     let both = [charges(tree, 0, 0, &[2]), charges(tree, 1, 1, &[7])];
     let granted: u64 = both.map(|charges| charges.join().unwrap()).iter().sum();
@@ -309,7 +311,7 @@ fn a_fold_beside_a_charge_at_a_leafs_limit(tree: &Model) {
     assert_eq!([0, 1].map(|leaf| tree.own[leaf].held()), [39, 161]);
 }
 
-/// A fold finds the stock that a leaf at its limit takes from.
+/// A fold finds the stock from which a leaf at its limit takes.
 #[test]
 fn loom_tree_a_fold_finds_stock_used_at_a_limit() {
     explore_from(open_root, Mistake::None, 0, a_fold_beside_a_charge_at_a_leafs_limit);
@@ -327,7 +329,8 @@ fn loom_tree_finds_a_leafs_limit_without_gate() {
     explore_from(open_root, Mistake::GateOutside, 0, a_fold_beside_a_charge_at_a_leafs_limit);
 }
 
-/// Two have taken from the root's stock what the leaf's limit grants one of them.
+/// Stock of the root goes back if two charges have taken it and the leaf's limit grants only one of
+/// them.
 #[test]
 fn loom_tree_what_a_leaf_refuses_goes_back() {
     explore_from(open_root, Mistake::None, 0, |tree| {
@@ -339,7 +342,7 @@ fn loom_tree_what_a_leaf_refuses_goes_back() {
     });
 }
 
-/// A release into the stock above, beside a fold.
+/// A release into the stock above, beside a fold, loses nothing.
 #[test]
 fn loom_tree_a_release_above_loses_nothing() {
     explore_from(open_root, Mistake::None, 0, |tree| {

@@ -1,5 +1,5 @@
-//! One charge, release or change of a limit, with others in the middle of it: before each of its
-//! accesses in turn.
+//! One charge, release or change of a limit, with other operations in the middle of it: before each
+//! of its accesses in turn.
 
 use std::cell::{Cell, RefCell};
 use std::ptr::eq;
@@ -20,21 +20,21 @@ enum Act {
     Charge(usize, u64),
     Uncharge(usize, u64),
     Limit(u64),
-    /// Of one of the leaves alone.
+    /// Sets the limit of one leaf only.
     Own(usize, u64),
     Force(usize, u64),
     /// Begins to wait.
     Wait(usize, u64),
-    /// The oldest of those that wait gives up.
+    /// The oldest waiting charge gives up.
     GiveUp,
     Mode(LimitMode),
-    /// From now on leaves cannot be visited, as below a handler that interrupted a visit.
+    /// From now on leaves cannot be visited, as in a handler that interrupted a visit.
     Interrupt,
-    /// Time goes by.
+    /// Time passes.
     Rest,
     /// The first half of a fold, of one leaf.
     Close(usize),
-    /// Asks what is charged, if that is known without a look at stock.
+    /// Reads the amount charged, if it is known without a look at stock.
     Ask,
     On(usize),
 }
@@ -46,7 +46,7 @@ use Act::{
     Ask, Charge, Close, Force, GiveUp, Interrupt, Limit, Mode, On, Own, Rest, Uncharge, Wait,
 };
 
-/// What all leaves share.
+/// The state shared by all leaves.
 #[derive(Default)]
 struct Machine {
     cpu: Cell<usize>,
@@ -58,7 +58,7 @@ struct Words {
     machine: Rc<Machine>,
     words: [Cell<i64>; 2],
     open: Cell<bool>,
-    /// How many barriers there had been when it was closed.
+    /// The number of barriers issued before it was closed.
     closed: Cell<Option<u32>>,
 }
 
@@ -101,24 +101,24 @@ impl Stock for Words {
 struct Tree {
     machine: Rc<Machine>,
     root: Level,
-    /// Above leaf 0 alone.
+    /// The level above leaf 0 only.
     between: Level,
     own: [Level; 2],
-    /// Of the leaves, and of the levels above them.
+    /// The leaves, and those of the levels above them.
     leaves: [Leaf<Words>; 4],
     common: Common,
     visited: Cell<bool>,
-    /// Whether this is below a handler that interrupted a visit.
+    /// Whether this is in a handler that interrupted a visit.
     interrupted: Cell<bool>,
     queue: RefCell<Queue<At>>,
-    /// Whether others would have had to wait for the queue: such a run says nothing.
+    /// Whether others would have had to wait for the queue: such a run proves nothing.
     stuck: Cell<bool>,
-    /// Number, leaf and amount of those that wait.
+    /// Number, leaf and amount of each waiting charge.
     waiting: RefCell<Vec<(u64, usize, u64)>>,
     charged: [Cell<u64>; 2],
-    /// What `Ask` was answered last.
+    /// The last answer to `Ask`.
     answer: Cell<Option<u64>>,
-    /// Whether the levels of leaf 0 below the root held something when that was noted last.
+    /// Whether the levels of leaf 0 below the root held something when that was last recorded.
     noted: Cell<[bool; 2]>,
 }
 
@@ -130,7 +130,7 @@ struct At(Rc<Tree>, usize, Option<Rc<At>>);
 const BETWEEN: usize = 2;
 const ROOT: usize = 3;
 
-/// What a word may hold.
+/// The maximum amount in a word.
 const CAP: u64 = 4;
 
 fn at(tree: &Rc<Tree>, place: usize) -> At {
@@ -232,7 +232,7 @@ impl Tree {
         })
     }
 
-    /// Whether another thread would not have to wait.
+    /// Returns whether another thread would not have to wait.
     fn is_free(&self) -> bool {
         let free =
             |leaf: &Leaf<Words>| leaf.phase() == Phase::Closed || leaf.lock.try_lock().is_some();
@@ -307,7 +307,7 @@ impl Tree {
         queue.inspect_err(|_| self.stuck.set(true)).ok().map(|mut queue| change(&mut queue))
     }
 
-    /// Charges of those that waited count from now on. Returns how many wait on.
+    /// Counts waiting charges that were granted. Returns how many still wait.
     fn harvest(&self) -> usize {
         self.waiting.borrow_mut().retain(|(number, leaf, n)| {
             match self.queue.borrow_mut().poll(*number, &mut Waker::noop().clone()) {
@@ -321,7 +321,7 @@ impl Tree {
         self.waiting.borrow().len()
     }
 
-    /// What must hold while nothing is under way.
+    /// Checks what must hold while nothing is under way.
     fn check(self: &Rc<Tree>, at: &str) {
         self.harvest();
         if let Some(&(_, leaf, n)) = self.waiting.borrow().first() {
@@ -409,7 +409,7 @@ fn at_every_step(start: &[Act], act: Act, others: &'static [Act]) {
             }
         }
         if tree.interrupted.take() {
-            // What the handler interrupted ends the fold that it began.
+            // The interrupted thread ends the fold that it began.
             tree.perform(Limit(0)).expect("a limit");
         }
         tree.check(&at);
@@ -421,7 +421,8 @@ fn at_every_step(start: &[Act], act: Act, others: &'static [Act]) {
 }
 
 /// Runs `act` after `start`, with the first others before each of its accesses in turn, and the
-/// second before each of the next ones. Shows `check` what came of `act` and of the last of those.
+/// second others before each of the following accesses. Passes the results of `act` and of the last
+/// of the others to `check`.
 fn at_two_steps(
     start: &[Act],
     act: Act,
@@ -454,7 +455,7 @@ fn at_two_steps(
     assert!(run > 0, "{act:?} with {others:?}: there was no place for them");
 }
 
-/// Runs the others' part; returns what is charged then, but for `act`.
+/// Runs the others' part; returns the amount then charged, without `act`.
 fn tree_after(tree: &Rc<Tree>, act: Act, others: &[Act]) -> u64 {
     let (own, lowered) = match act {
         Charge(_, n) | Force(_, n) => (n, NONE),
@@ -488,7 +489,7 @@ fn start(more: &[Act]) -> Vec<Act> {
     START.iter().chain(more).copied().collect()
 }
 
-/// The least that was charged rises without the peak once there is no stock.
+/// The minimum charged rises without the peak once there is no stock.
 #[test]
 fn the_least_charged_rises_without_the_peak() {
     let tree = Tree::new();
@@ -521,11 +522,11 @@ fn no_leaf_opens_while_a_fold_closes_neighbours() {
 fn a_refill_beside_a_fold_leaves_no_stock_behind() {
     at_every_step(&start(&[Limit(1000)]), Charge(0, 3), &[Charge(1, 899)]);
     at_every_step(&start(&[Limit(1000)]), Charge(0, 3), &[Limit(101)]);
-    // The word has 3 of 4: too few, and no place for a batch.
+    // The word has 3 of 4: too few, and no room for a batch.
     at_every_step(&start(&[Limit(1000), Uncharge(0, 1)]), Charge(0, 4), &[Charge(1, 899)]);
 }
 
-/// A refill that a fold was faster than holds nothing that others are refused for.
+/// A refill that comes after a fold holds nothing that would make others be refused.
 #[test]
 fn a_refill_behind_a_fold_refuses_nobody() {
     const FOLD: &[Act] = &[Limit(100), Limit(200)];
@@ -534,10 +535,11 @@ fn a_refill_behind_a_fold_refuses_nobody() {
     at_two_steps(&start(&[Limit(1000)]), Charge(0, 3), [FOLD, &[Charge(1, 97)]], both_fit);
 }
 
-/// A fold lets be what another fold closed after its own barrier.
+/// A fold does not touch leaves that another fold closed after its own barrier.
 #[test]
 fn a_fold_lets_a_later_folds_leaves_be() {
-    // Another completes it, time goes by, the leaf opens again, and a third begins to close it.
+    // Another fold completes it, time passes, the leaf opens again, and a third fold begins to
+    // close it.
     const OTHERS: &[Act] = &[Limit(100), Limit(1000), Rest, Charge(0, 40), Charge(0, 3), Close(0)];
     at_every_step(&START, Limit(101), OTHERS);
     at_every_step(&start(&[Limit(1000)]), Charge(0, 901), OTHERS);

@@ -1,10 +1,11 @@
 //! Charges that wait for room, in order.
 //!
 //! A thread that gives something back, raises a limit or stops waiting tries the waiting charges in
-//! turn. It wakes only those that are granted or never can be: a granted charge is held before its
-//! owner knows. One that does not fit holds up all behind it whose paths share the level that
-//! refused it; others pass. Rejected: to wake the first and let it try itself. Until it runs,
-//! charges that do not wait take what it was woken for, and each release wakes it again.
+//! turn. It wakes only charges that are granted or never can be: a granted charge is held before
+//! its owner knows. A charge that does not fit holds up every charge behind it whose path shares
+//! the level that refused it; others pass. Rejected: waking the first and letting it try itself.
+//! Until it runs, charges that do not wait take the room it was woken for, and each release wakes
+//! it again.
 
 #[cfg(not(loom))]
 use std::cell::Cell;
@@ -21,10 +22,10 @@ use crate::process_lock::ProcessMutex;
 #[cfg(not(loom))]
 use crate::wake::wake_all;
 
-/// The charges of one tree that wait, the oldest first.
+/// The waiting charges of one tree, the oldest first.
 #[derive(Debug)]
 pub(crate) struct Queue<P> {
-    /// By their numbers, which rise.
+    /// The waiting charges, in order of their numbers.
     entries: Vec<Entry<P>>,
     next: u64,
 }
@@ -35,16 +36,17 @@ struct Entry<P> {
     path: P,
     n: u64,
     waker: Waker,
-    /// Where it said that it waits.
+    /// The level at which it announced that it waits.
     at: Option<usize>,
-    /// Whether its wait is noted.
+    /// Whether its wait is recorded.
     waits: bool,
-    /// Whether its owner is about to have room made for it; meanwhile it holds up no other charge.
+    /// Whether its owner is making room for it; meanwhile it holds up no other charge.
     asks: bool,
     outcome: Option<Result<(), Failure>>,
 }
 
-/// Why a charge is not granted: the index of the level, what it says of itself, and the cause.
+/// The reason why a charge is not granted: the index of the level, its own description, and the
+/// cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) index: usize,
@@ -65,23 +67,23 @@ impl<P> Default for Queue<P> {
 }
 
 impl<P: Path> Queue<P> {
-    /// Has a charge wait behind those that do, unless it can never be granted. Returns its
-    /// number. Followed by [`serve`](Self::serve).
+    /// Adds a charge behind those that wait, unless it can never be granted. Returns its number.
+    /// The caller then calls [`serve`](Self::serve).
     pub(crate) fn push(&mut self, path: P, n: u64, waker: Waker) -> u64 {
         let number = self.next;
         self.next += 1;
         let outcome = None;
         let mut entry =
             Entry { number, path, n, waker, at: None, waits: false, asks: false, outcome };
-        // Here, because a charge behind others is not tried.
+        // Checked here, because a charge behind others is not tried.
         entry.fail_if_hopeless();
         self.entries.push(entry);
         number
     }
 
-    /// Takes what has become of a charge. If it still waits, `waker` is woken later, and becomes
-    /// the one from before: what drops it may drop another that waits, and is not to be done with
-    /// the lock.
+    /// Takes the outcome of a charge. If it still waits, `waker` will be woken later, and is
+    /// exchanged for the previous waker: dropping that one may drop another waiting charge, so it
+    /// must not happen under the lock.
     pub(crate) fn poll(&mut self, number: u64, waker: &mut Waker) -> Polled {
         let Some(place) = self.place(number) else { return Polled::Unknown };
         let entry = &mut self.entries[place];
@@ -98,8 +100,8 @@ impl<P: Path> Queue<P> {
         }
     }
 
-    /// Returns what is waited for at each level of a charge's path by it and those that hold it up,
-    /// or `None` if it waits no longer.
+    /// Returns the amounts waited for at each level of a charge's path, by it and the charges that
+    /// hold it up, or `None` if it no longer waits.
     #[cfg(not(loom))]
     pub(crate) fn wanted(&self, number: u64) -> Option<Vec<u64>> {
         let (last, before) = self.entries[..=self.place(number)?].split_last()?;
@@ -113,8 +115,8 @@ impl<P: Path> Queue<P> {
         Some(wanted.collect())
     }
 
-    /// Says whether the owner of a charge is having room made for it. If it is not any more, those
-    /// that wait are to be served.
+    /// Sets whether the owner of a charge is making room for it. When it stops, the caller must
+    /// serve the waiting charges.
     #[cfg(not(loom))]
     pub(crate) fn set_asks(&mut self, number: u64, asks: bool) {
         if let Some(place) = self.place(number) {
@@ -122,7 +124,7 @@ impl<P: Path> Queue<P> {
         }
     }
 
-    /// Has a charge wait no longer. Those behind it are to be served.
+    /// Stops a charge from waiting. The caller must then serve the charges behind it.
     pub(crate) fn cancel(&mut self, number: u64) -> Cancelled {
         let Some(place) = self.place(number) else {
             return Cancelled::Waited(None, Waker::noop().clone());
@@ -138,8 +140,8 @@ impl<P: Path> Queue<P> {
         }
     }
 
-    /// Says where a charge that would fit by itself is behind another, as [`serve`](Self::serve)
-    /// keeps those behind.
+    /// Returns the level at which a charge that would fit by itself is held up behind another, by
+    /// the rules of [`serve`](Self::serve).
     fn held_up(&self, place: usize) -> Option<Failure> {
         let entry = &self.entries[place];
         let is_full =
@@ -156,8 +158,8 @@ impl<P: Path> Queue<P> {
         Some(Failure { index, refusal, cause: Cause::Behind })
     }
 
-    /// As [`serve`](Self::serve), after a limit or its mode has changed or waits of groups end:
-    /// those that can never be granted wait no longer, whoever is before them.
+    /// Does the same as [`serve`](Self::serve), after a limit or its mode has changed or waits of
+    /// groups end: charges that can never be granted no longer wait, whatever is ahead of them.
     pub(crate) fn reconsider(&mut self, woken: &mut Vec<Waker>) {
         for entry in self.entries.iter_mut().filter(|entry| entry.outcome.is_none()) {
             if entry.fail_if_hopeless() {
@@ -167,7 +169,8 @@ impl<P: Path> Queue<P> {
         self.serve(woken);
     }
 
-    /// Tries those that wait, in turn. Adds whom to wake, without the lock, to `woken`.
+    /// Tries the waiting charges in turn. Adds the wakers to wake after the lock is released to
+    /// `woken`.
     pub(crate) fn serve(&mut self, woken: &mut Vec<Waker>) {
         let mut full: Vec<*const Level> = Vec::new();
         for entry in self.entries.iter_mut().filter(|entry| entry.outcome.is_none()) {
@@ -182,16 +185,16 @@ impl<P: Path> Queue<P> {
                 continue;
             }
             if entry.path.levels().last().is_some_and(|root| std::ptr::eq(root, level)) {
-                // All are behind it.
+                // Every charge is behind it.
                 break;
             }
             full.push(level);
         }
     }
 
-    /// Forgets those that waited when a fork copied this process: their wakers may be of a runtime
-    /// that does not exist here. An owner that does asks again. A charge that was granted and not
-    /// taken yet stays, and numbers go on, so that no two charges have the same.
+    /// Forgets the charges that waited when a fork copied this process: their wakers may belong to
+    /// a runtime that does not exist here. An owner that does exist polls again. A charge that was
+    /// granted and not taken yet stays, and numbers continue, so that no two charges have the same.
     #[cfg(not(loom))]
     pub(crate) fn forget_waiting(&mut self) {
         for mut entry in std::mem::take(&mut self.entries) {
@@ -201,7 +204,7 @@ impl<P: Path> Queue<P> {
             }
             entry.leave();
             entry.end_wait();
-            // Not the rest: a path keeps its tree.
+            // Only the waker: forgetting the path would leak its tree.
             let Entry { waker, .. } = entry;
             std::mem::forget(waker);
         }
@@ -212,7 +215,7 @@ impl<P: Path> Queue<P> {
     }
 }
 
-/// The state of a charge that waits.
+/// The state of a waiting charge.
 pub(crate) enum Polled {
     Waits,
     Done(Result<(), Failure>),
@@ -222,15 +225,15 @@ pub(crate) enum Polled {
 
 /// A charge that has stopped waiting.
 pub(crate) enum Cancelled {
-    /// It is to be released.
+    /// It was granted, and must be released.
     Granted,
-    /// It was not granted, for this reason; without one, there was no room. The waker is to be
-    /// dropped without the lock: see [`Queue::poll`].
+    /// It was not granted, for this reason; `None` means that there was no room. The waker must be
+    /// dropped after the lock is released: see [`Queue::poll`].
     Waited(Option<Failure>, Waker),
 }
 
 impl<P: Path> Entry<P> {
-    /// Returns the level that has no room. Otherwise there is an outcome.
+    /// Tries the charge. Returns the level that has no room; otherwise there is an outcome.
     fn attempt(&mut self) -> Option<*const Level> {
         loop {
             let mut effects = Effects::default();
@@ -239,7 +242,7 @@ impl<P: Path> Entry<P> {
                 self.path.note_holders();
             }
             let index = match decided {
-                // There may be stock that cannot be visited: releases there are not seen.
+                // There may be stock that cannot be visited: releases into it are not seen.
                 Err(index) if effects.is_blind => {
                     self.decide(Err(Failure::limit((index, effects.refusal()))));
                     return None;
@@ -254,16 +257,15 @@ impl<P: Path> Entry<P> {
             if self.at == Some(index) {
                 return Some(std::ptr::from_ref(level));
             }
-            // And once more: amounts given back before this went unseen.
+            // Then once more: amounts given back before this went unseen.
             self.path.common().await_room(level);
             self.leave();
             self.at = Some(index);
         }
     }
 
-    /// Ends its wait if a limit refuses it however much is released, or those of its group
-    /// have ended.
-    /// Returns whether that is so.
+    /// Ends its wait if a limit refuses it however much is released, or the waits of its group have
+    /// ended. Returns whether it did.
     fn fail_if_hopeless(&mut self) -> bool {
         let failed = if self.path.waits_have_ended() {
             let refusal = self.path.level().refusal();
@@ -286,7 +288,8 @@ impl<P: Path> Entry<P> {
         std::mem::replace(&mut self.waker, Waker::noop().clone())
     }
 
-    /// Not when it enters the queue: one that is granted at once has not waited.
+    /// Records its wait. Not when it enters the queue: a charge that is granted at once has not
+    /// waited.
     fn begin_wait(&mut self) {
         if !std::mem::replace(&mut self.waits, true) {
             self.path.note_wait(true);
@@ -316,17 +319,17 @@ pub(crate) struct SharedQueue<P> {
 #[cfg(not(loom))]
 struct Waiting<P> {
     queue: Queue<P>,
-    /// The fork generation in which they began to.
+    /// The fork generation in which they began to wait.
     since: u32,
 }
 
-/// The part of the calling thread in a queue.
+/// What the calling thread holds of a queue.
 #[cfg(not(loom))]
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Has {
     Nothing,
     Lock,
-    /// And a handler on top of it has given something back.
+    /// The lock, and a handler on top of it has given something back.
     Missed,
 }
 
@@ -335,7 +338,7 @@ thread_local! {
     static HAS: Cell<Has> = const { Cell::new(Has::Nothing) };
 }
 
-/// Has the thread's next use of a queue not take it for a handler's, should this one panic.
+/// Ensures that, if this use of a queue panics, the thread's next use is not taken for a handler's.
 #[cfg(not(loom))]
 struct LetsGo;
 
@@ -353,11 +356,12 @@ impl<P: Path> SharedQueue<P> {
         SharedQueue { waiting: ProcessMutex::new(waiting) }
     }
 
-    /// Calls `change` with the queue, which is empty in a forked child at first: those that wait in
-    /// its parent do not exist here.
+    /// Calls `change` with the queue, which is empty in a forked child at first: the parent's
+    /// waiting charges do not exist here.
     ///
-    /// `None` where the lock cannot be had: in a forked child in which another thread stayed behind
-    /// with it, and in a signal handler that interrupted this, which serves those that wait then.
+    /// `None` where the lock cannot be taken: in a forked child whose fork left another thread
+    /// behind with it, and in a signal handler that interrupted this function, which then serves
+    /// the waiting charges itself.
     pub(crate) fn with<T>(&self, change: impl FnOnce(&mut Queue<P>) -> T) -> Option<T> {
         if HAS.get() != Has::Nothing {
             HAS.set(Has::Missed);
@@ -380,11 +384,11 @@ impl<P: Path> SharedQueue<P> {
         changed
     }
 
-    /// Calls `change` with the queue, and wakes whom it adds.
+    /// Calls `change` with the queue, and wakes the wakers that it adds.
     pub(crate) fn change(&self, change: impl FnOnce(&mut Queue<P>, &mut Vec<Waker>)) {
         let mut woken = Vec::new();
         self.with(|queue| change(queue, &mut woken));
-        // Without the lock: a woken task may ask for its charge at once.
+        // After the lock is released: a woken task may poll its charge at once.
         wake_all(woken);
     }
 }

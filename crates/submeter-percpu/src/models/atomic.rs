@@ -1,5 +1,5 @@
-//! Loom's atomics, which note where they are accessed: of each line that has one it is known then
-//! which models execute it.
+//! Loom's atomics, which record where they are accessed, so that it is known for each line with an
+//! atomic which models execute it.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -8,12 +8,12 @@ use std::panic::Location;
 use loom::sync::atomic as checked;
 pub(crate) use loom::sync::atomic::Ordering;
 
-// Not loom's: it runs all threads of a model on one.
+// Not loom's: loom runs all threads of a model on one.
 std::thread_local! {
     static SITES: RefCell<BTreeSet<(&'static str, u32)>> = const { RefCell::new(BTreeSet::new()) };
 }
 
-/// Returns the files and lines that were noted since the last call.
+/// Returns the files and lines recorded since the last call.
 #[cfg(test)]
 pub(crate) fn take_sites() -> BTreeSet<(&'static str, u32)> {
     SITES.take()
@@ -31,7 +31,7 @@ pub(crate) fn fence(order: Ordering) {
 
 macro_rules! atomics {
     ($($name:ident$(<$of:ident>)?: $value:ty, $($op:ident)*;)*) => {$(
-        // In the signatures of what is public.
+        // Used in the signatures of public items.
         #[allow(unreachable_pub, reason = "the module is not")]
         #[derive(Debug)]
         pub struct $name$(<$of>)?(checked::$name$(<$of>)?);

@@ -1,8 +1,9 @@
-//! What a read says of a word that leaves its batch: a flush beside it, and a reader beside both.
+//! The bound of a read of a word that leaves its batch: a flush beside it, and a reader beside
+//! both.
 //!
-//! The line's mark stays, so that the reader compares it with what was read last. Batches, what is
-//! in flight, what is pending and what readers compare are the real ones. A sequence is a plain
-//! load and a plain store, by the only thread that writes the word.
+//! The line's mark stays, so the reader compares the line with its last known contents. Batches,
+//! adds in flight, pending sums and the readers' comparison are the real ones. A sequence is a
+//! plain load and a plain store, by the only thread that writes the word.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -14,18 +15,19 @@ use crate::pending::{Noted, Pending, Updated};
 use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 const MASK: u64 = (1 << 10) - 1;
-/// From the lower end of a batch to its upper one, and to that of the next.
+/// Adds from the lower end of a batch to its upper end, and to that of the next.
 const ADDS: [i64; 2] = [1023, 1024];
-/// The lower end of the batch that has 0, and the upper one.
+/// The lower end of the batch that contains 0, and its upper end.
 const UP_FROM: i64 = -512;
 const DOWN_FROM: i64 = 511;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mistake {
     None,
-    /// What crosses by the boundaries of a sequence is counted by those of other adds.
+    /// A crossing by the boundaries of a sequence is counted by those of other adds.
     OtherBoundaries,
-    /// The reader takes a word for half a batch away from what was read at most, as it is from 0.
+    /// The reader assumes that a word is at most half a batch away from its last known value, as it
+    /// is from 0.
     HalfABatch,
 }
 
@@ -35,15 +37,15 @@ struct Model {
     pending: [AtomicI64; 2],
     noted: [AtomicI64; 3],
     kept: KeptView,
-    /// What a flush read of the line last, and the total.
+    /// The contents of the line that a flush read last; then the total.
     last: AtomicI64,
     total: AtomicI64,
-    /// What updates that returned have added.
+    /// The amount added by updates that have returned.
     returned: AtomicI64,
-    /// Downward instead of upward.
+    /// Whether adds go downward instead of upward.
     down: bool,
     mistake: Mistake,
-    /// Of updater and flusher.
+    /// The ends of updater and flusher.
     ended: Note,
 }
 
@@ -78,7 +80,7 @@ impl Model {
 
     fn update(&self, n: i64) {
         let n = if self.down { -n } else { n };
-        // Relaxed, here and below: a sequence's.
+        // Relaxed, here and below: a sequence's plain accesses.
         let before = self.word.load(Ordering::Relaxed);
         if marked_overflow(before, n, MASK) == 0 {
             self.word.store(before + n, Ordering::Relaxed);
@@ -93,7 +95,7 @@ impl Model {
                 self.crossed(&Updated::fenced(overflow >> MASK.count_ones()));
             }
         }
-        // SeqCst: the caller returns; who sees this has to find the update.
+        // SeqCst: the caller returns; a thread that sees this must find the update.
         self.returned.fetch_add(n, Ordering::SeqCst);
     }
 
@@ -105,10 +107,10 @@ impl Model {
 
     fn flush(&self, number: u64) {
         self.noted().begin(number);
-        // SeqCst: as the real one.
+        // SeqCst: as in the real one.
         let now = self.word.load(Ordering::SeqCst);
         self.kept.begin();
-        // Relaxed, both: as the real ones.
+        // Relaxed, both: as in the real ones.
         self.last.store(now, Ordering::Relaxed);
         self.total.store(now, Ordering::Relaxed);
         self.kept.end(1);
@@ -118,7 +120,7 @@ impl Model {
     /// Reads as a group does.
     fn read(&self) {
         let before = self.returned.load(Ordering::SeqCst);
-        // SeqCst and Relaxed: as the real ones.
+        // SeqCst and Relaxed: as in the real ones.
         let is_same = |_, _| self.word.load(Ordering::SeqCst) == self.last.load(Ordering::Relaxed);
         let mut compares = true;
         let (total, bound, batches) = loop {
@@ -131,12 +133,12 @@ impl Model {
             let (mut stuck, mut batches) = (0, 0);
             if lines != 0 {
                 stuck = in_flight(&self.in_flight);
-                // Acquire: no earlier than any that an adder had loaded.
+                // Acquire: no earlier than any number that an adder had loaded.
                 let begun = || self.noted[0].load(Ordering::Acquire).cast_unsigned();
                 let covered = self.noted().covered();
                 batches = u64::from(Pending(self.pending.each_ref()).sum(covered, begun));
             }
-            // Relaxed: as the real one.
+            // Relaxed: as in the real one.
             let total = self.total.load(Ordering::Relaxed);
             if !self.kept.holds(&found) {
                 compares = false;
@@ -152,7 +154,7 @@ impl Model {
         witness("one that is exact", beside && bound == 0 && total != self.start());
         witness("a bound that is met", off == bound && batches == 0 && bound != 0);
         witness("one that is met across a boundary", off == bound && batches == 1);
-        // What an update beside it adds may be in the total already.
+        // The amount of a concurrent update may already be in the total.
         let missing = if self.down { total - before } else { before - total };
         assert!(missing <= bound.cast_signed(), "{before} is not {total} ± {bound}");
     }
@@ -197,7 +199,7 @@ fn loom_a_read_beside_a_crossing_is_bounded() {
 #[test]
 #[should_panic(expected = " is not ")]
 fn loom_finds_crossings_by_other_boundaries() {
-    // By a step: further than that crosses by whatever boundaries.
+    // A single step: a larger one crosses by any boundaries.
     let adds = [1023, 1];
     explore_within(2, move || {
         a_crossing_beside_a_flush_and_a_reader(adds, Mistake::OtherBoundaries, false);

@@ -1,9 +1,9 @@
-//! Adds in flight: what a reader can say of a word while an add has crossed a boundary in it and
-//! has not posted its overflow.
+//! Adds in flight: what a reader can state about a word while an add has crossed a boundary in it
+//! and has not posted its overflow.
 //!
-//! One word with a batch of 2, one number for the overflows (`pending`), a total that a flush
-//! brings up to date. Adds are locked ones; a sequence is such an add that nothing of its CPU
-//! interrupts. The guard is the real one.
+//! There is one word with a batch of 2, one number for the overflows (`pending`), and a total that
+//! a flush brings up to date. Adds are locked ones; a sequence is such an add that nothing on its
+//! CPU interrupts. The guard is the real one.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -15,7 +15,7 @@ use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 /// One less than the batch.
 const MASK: u64 = 1;
 
-/// When an add that crosses counts as in flight.
+/// The time at which an add that crosses starts counting as in flight.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Count {
     BeforeTheAdd,
@@ -23,7 +23,7 @@ enum Count {
     Never,
 }
 
-/// What a reader loads first.
+/// The word that a reader loads first.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum First {
     InFlight,
@@ -35,12 +35,12 @@ struct Shared {
     pending: AtomicI64,
     total: AtomicI64,
     in_flight: AtomicU64,
-    /// What adds that returned have added.
+    /// The amount added by adds that have returned.
     returned: AtomicI64,
 }
 
 impl Shared {
-    /// A word one below its boundary.
+    /// Makes a word one below its boundary.
     fn new() -> Arc<Shared> {
         Arc::new(Shared {
             word: AtomicI64::new(1),
@@ -52,7 +52,7 @@ impl Shared {
     }
 
     fn add(&self, count: Count) {
-        // SeqCst: as the real ones.
+        // SeqCst: as in the real ones.
         let order = Ordering::SeqCst;
         let before = self.word.load(order);
         let inside = batch_overflow(before, 1, MASK) == 0
@@ -74,7 +74,7 @@ impl Shared {
     }
 
     fn flush(&self) {
-        // SeqCst: as the real ones.
+        // SeqCst: as in the real ones.
         let order = Ordering::SeqCst;
         let noted = self.pending.load(order);
         witness("a flush that resets an overflow", noted != 0);
@@ -83,7 +83,7 @@ impl Shared {
     }
 
     fn read(&self, first: First) {
-        // SeqCst: as the real ones.
+        // SeqCst: as in the real ones.
         let order = Ordering::SeqCst;
         let before = self.returned.load(order);
         let early = (first == First::InFlight).then(|| in_flight(&self.in_flight));
@@ -96,7 +96,7 @@ impl Shared {
     }
 }
 
-/// Two adds, of which one crosses, a reader, and a flush where there is to be one.
+/// Two adds, of which one crosses, a reader, and optionally a flush.
 fn a_read_among_adds(count: Count, first: First, flushes: bool) {
     let shared = Shared::new();
     let adds = [(); 2].map(|()| {
@@ -113,7 +113,7 @@ fn a_read_among_adds(count: Count, first: First, flushes: bool) {
     assert_eq!(in_flight(&shared.in_flight), 0);
 }
 
-/// A bound covers what returned while overflows are in flight.
+/// A bound covers the adds that returned while overflows are in flight.
 #[test]
 fn loom_a_bound_covers_overflows_in_flight() {
     explore_briefly(2, || a_read_among_adds(Count::BeforeTheAdd, First::InFlight, false));

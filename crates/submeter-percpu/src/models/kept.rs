@@ -1,7 +1,7 @@
-//! Marks that a flush leaves: without a barrier while they stay, behind one when they go.
+//! Marks that a flush leaves: without a barrier while they stay, behind one when they are removed.
 //!
-//! Sequences, their barrier and handlers are modelled as in `sequences`; the marks and what readers
-//! compare are the real ones.
+//! Sequences, their barrier and handlers are modelled as in `sequences`; the marks and the readers'
+//! comparison are the real ones.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -16,10 +16,10 @@ fn update(cpu: &Arc<Cpu>, line: usize) -> thread::JoinHandle<()> {
     thread::spawn(move || cpu.update(line))
 }
 
-/// A flush without a barrier finds what happened before.
+/// A flush without a barrier finds every update that happened before.
 ///
-/// A kept line is read without a barrier, and has every update that happened before: also the one
-/// that set the mark, and one that found it set half-way.
+/// A kept line is read without a barrier, and has every update that happened before, even the one
+/// that set the mark, and one that found it half set.
 #[test]
 fn loom_kept_a_flush_needs_no_barrier() {
     explore(|| {
@@ -37,8 +37,8 @@ fn loom_kept_a_flush_needs_no_barrier() {
     });
 }
 
-/// Marks that a flush finds stay, whoever made them: the line that an update marked is read by each
-/// flush from then on.
+/// Marks that a flush finds stay, whichever thread made them: each flush from then on reads the
+/// line that an update marked.
 fn marks_that_stay<const REMEMBER: bool>() {
     let (cpu, ended) = (Cpu::new(), Note::default());
     let both = [0, 0].map(|line| {
@@ -75,15 +75,15 @@ fn loom_kept_finds_a_forgotten_mark() {
     explore(marks_that_stay::<false>);
 }
 
-/// Two updates of a line, one of which marks it; a flush that counts marks first. `EARLY`: a mark
-/// counts before it is set.
+/// Two updates of a line, one of which marks it, and a flush that counts marks first. `EARLY`: a
+/// mark counts before it is set.
 fn a_flush_that_counts_marks_first<const EARLY: bool>() {
     let (cpu, begun, ended) = (Cpu::new(), Note::default(), Note::default());
     let marks = {
         let (cpu, begun, ended) = (Arc::clone(&cpu), begun.clone(), ended.clone());
         thread::spawn(move || {
             begun.take();
-            // SeqCst, all: as the real ones.
+            // SeqCst, all: as in the real ones.
             cpu.linking.fetch_add(1, Ordering::SeqCst);
             if EARLY {
                 cpu.tally.fetch_add(1, Ordering::SeqCst);
@@ -108,7 +108,7 @@ fn a_flush_that_counts_marks_first<const EARLY: bool>() {
     marks.join().expect("no panic");
 }
 
-/// A flush to which no other marks count need not look for any.
+/// A flush that counts no marks beyond its own need not look for any.
 #[test]
 fn loom_kept_a_flush_alone_need_not_look() {
     explore(a_flush_that_counts_marks_first::<true>);
@@ -121,8 +121,8 @@ fn loom_kept_finds_a_mark_counted_late() {
     explore(a_flush_that_counts_marks_first::<false>);
 }
 
-/// An update that finds a mark which another thread is about to have made, and a read by the
-/// updating thread. `FENCE`: the reader orders the marks that its updates saw.
+/// An update finds a mark that another thread has not quite finished making, and the updating
+/// thread reads. `FENCE`: the reader orders the marks that its updates saw.
 fn a_thread_that_reads_after_its_update<const FENCE: bool>() {
     let cpu = Cpu::new();
     let marks = {
@@ -139,22 +139,22 @@ fn a_thread_that_reads_after_its_update<const FENCE: bool>() {
     marks.join().expect("no panic");
 }
 
-/// A thread finds its own update in the bound of a read.
+/// The bound of a read includes the thread's own update.
 #[test]
 fn loom_kept_a_bound_has_the_threads_own_update() {
     explore(a_thread_that_reads_after_its_update::<true>);
 }
 
-/// Finds that a read without a fence misses what its thread added.
+/// Finds that a read without a fence misses the amount its thread added.
 #[test]
 #[should_panic(expected = "a returned update is in no total and in no bound")]
 fn loom_kept_finds_a_read_without_a_fence() {
     explore(a_thread_that_reads_after_its_update::<false>);
 }
 
-/// A thread updates and asks for a flush; another's flush, whose number is higher than what the
-/// first was told, must have the update. There is no barrier to see to that. `FENCE`: who asks
-/// orders what came before.
+/// A thread updates and asks for a flush; another's flush with a higher number than the first
+/// thread got must have the update. No barrier ensures that. `FENCE`: the thread that asks orders
+/// everything before it.
 fn a_flush_that_another_issues<const FENCE: bool>() {
     let cpu = Cpu::new();
     cpu.row().mark(0);
@@ -175,7 +175,7 @@ fn a_flush_that_another_issues<const FENCE: bool>() {
     assert!(number <= asked || flusher.total == 1, "a returned update was not found");
 }
 
-/// A flush by another thread finds what happened before it was asked for.
+/// A flush by another thread finds every update made before the flush was requested.
 #[test]
 fn loom_kept_shared_flush_finds_what_was_before() {
     explore(a_flush_that_another_issues::<true>);
@@ -188,7 +188,7 @@ fn loom_kept_finds_asking_without_a_fence() {
     explore(a_flush_that_another_issues::<false>);
 }
 
-/// A mark goes while an update is under way; then a flush that must find the rest.
+/// A mark is removed while an update is under way; then a flush must find the rest.
 fn a_mark_that_goes<const BARRIER: bool, const AGAIN: bool>() {
     let cpu = Cpu::new();
     cpu.row().mark(0);
@@ -203,13 +203,13 @@ fn a_mark_that_goes<const BARRIER: bool, const AGAIN: bool>() {
     assert_eq!(flusher.total, 1, "a returned update was not found");
 }
 
-/// Behind a barrier.
+/// A mark that is removed behind a barrier loses nothing.
 #[test]
 fn loom_kept_a_mark_that_goes_loses_nothing() {
     explore(a_mark_that_goes::<true, true>);
 }
 
-/// Finds that a mark that is cleared without a barrier loses an update.
+/// Finds that a mark cleared without a barrier loses an update.
 #[test]
 #[should_panic(expected = "a returned update was not found")]
 fn loom_kept_finds_a_mark_gone_without_barrier() {
@@ -223,8 +223,8 @@ fn loom_kept_finds_a_line_not_read_again() {
     explore(a_mark_that_goes::<true, false>);
 }
 
-/// A line that has no mark just now is let go while an update marks it. `LOOK`: because it has
-/// none, by a look, and not by taking what there is after the others were.
+/// A line that currently has no mark is released while an update marks it. `LOOK`: it is released
+/// because a load shows no mark, and not by taking its mark, if any, after the others.
 fn a_line_that_is_let_go_unmarked<const LOOK: bool>() {
     let cpu = Cpu::new();
     let update = update(&cpu, 0);
@@ -239,39 +239,39 @@ fn a_line_that_is_let_go_unmarked<const LOOK: bool>() {
     }
     update.join().expect("no panic");
     cpu.flush(&mut flusher);
-    // Read by its place until it was let go; from then on it must be found by its mark.
+    // It is read by its place until it is released; from then on it must be found by its mark.
     cpu.update(0);
     cpu.flush(&mut flusher);
     assert_eq!(flusher.total, 2, "a returned update was not found");
 }
 
-/// A line that is let go unmarked is found by its next mark.
+/// A line that is released unmarked is found by its next mark.
 #[test]
 fn loom_kept_a_line_let_go_is_found_again() {
     explore(a_line_that_is_let_go_unmarked::<false>);
 }
 
-/// Finds that a line let go by a look is not found again.
+/// Finds that a line released after only a load is not found again.
 #[test]
 #[should_panic(expected = "a returned update was not found")]
 fn loom_kept_finds_a_line_let_go_by_a_look() {
     explore(a_line_that_is_let_go_unmarked::<true>);
 }
 
-/// What a flush of readers' totals may do wrong, and a reader.
+/// A mistake of a flush that stores totals for readers, or of a reader.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mistake {
     None,
-    /// Lets readers compare before the totals are stored.
+    /// The flush lets readers compare before the totals are stored.
     EndsBeforeTheTotals,
-    /// Notes what it read of a line before it tells them.
+    /// The flush records the contents of a line before it tells readers.
     NotesBeforeItBegins,
-    /// The reader counts marks before it looks whether a flush runs.
+    /// The reader counts marks before it checks whether a flush is running.
     CountsOutside,
 }
 
-/// Line 0 is kept. Updates come before or during a flush of a part, which leaves line 1, and comes
-/// upon line 2 and keeps it; and a reader.
+/// Line 0 is kept. Updates come before or during a partial flush, which leaves line 1, and finds
+/// line 2 and keeps it; and there is a reader.
 fn a_reader_of_kept_lines(mistake: Mistake, before: &[usize], during: &'static [usize]) {
     let cpu = Cpu::keeping();
     before.iter().for_each(|&line| cpu.update(line));
@@ -282,7 +282,7 @@ fn a_reader_of_kept_lines(mistake: Mistake, before: &[usize], during: &'static [
     let reader = {
         let cpu = Arc::clone(&cpu);
         thread::spawn(move || {
-            // SeqCst, here and below: as the real ones.
+            // SeqCst, here and below: as in the real ones.
             let before = cpu.returned.load(Ordering::SeqCst);
             let early = cpu.row().count();
             let count = || match mistake {
@@ -298,7 +298,7 @@ fn a_reader_of_kept_lines(mistake: Mistake, before: &[usize], during: &'static [
         })
     };
     if mistake == Mistake::CountsOutside {
-        // Earlier than it must: within its preemptions, loom finds the mistake only so.
+        // Earlier than necessary: within its preemptions, loom finds the mistake only this way.
         cpu.kept.begin();
     }
     let mut total = 0;
@@ -311,7 +311,7 @@ fn a_reader_of_kept_lines(mistake: Mistake, before: &[usize], during: &'static [
         cpu.last[line].store(now, Ordering::Relaxed);
         now
     };
-    // Line 0, without a barrier.
+    // Line 0 is read without a barrier.
     if !cpu.is_same(0) {
         total += note(0);
     }
@@ -349,15 +349,15 @@ fn loom_kept_finds_a_flush_ended_too_early() {
     explore(|| a_reader_of_kept_lines(Mistake::EndsBeforeTheTotals, &[0], &[]));
 }
 
-/// Finds a flush that notes what it read before it tells readers.
+/// Finds a flush that records line contents before it tells readers.
 #[test]
 #[should_panic(expected = "exact, but it is not")]
 fn loom_kept_finds_a_flush_that_notes_too_early() {
     explore(|| a_reader_of_kept_lines(Mistake::NotesBeforeItBegins, &[0], &[]));
 }
 
-/// A gauge goes up and down while a flush reads it; then a reader compares. `LOOKS_LATE`: it asks
-/// whether that holds after it loaded the total, not before.
+/// A gauge goes up and down while a flush reads it; then a reader compares. `LOOKS_LATE`: it checks
+/// whether the comparison holds after it loaded the total, not before.
 fn a_reader_of_a_gauge<const LOOKS_LATE: bool>() {
     let cpu = Cpu::keeping();
     let reader = {
@@ -375,12 +375,12 @@ fn a_reader_of_a_gauge<const LOOKS_LATE: bool>() {
         })
     };
     either_first();
-    // SeqCst: as the real one.
+    // SeqCst: as in the real one.
     let now = cpu.words[0].load(Ordering::SeqCst);
     witness("a flush that reads a moment between", now != 0);
     if now != 0 {
         cpu.kept.begin();
-        // Relaxed, both: as the real ones.
+        // Relaxed, both: as in the real ones.
         cpu.last[0].store(now, Ordering::Relaxed);
         cpu.total.store(now, Ordering::Relaxed);
         cpu.kept.end(1);
@@ -401,15 +401,16 @@ fn loom_kept_finds_a_reader_that_compares_once() {
     explore(a_reader_of_a_gauge::<false>);
 }
 
-/// A flush lets the only kept line go, while an update marks another: then as many marks count as
-/// before, and the line has not changed. `BEGINS`: it tells readers before it releases the mark.
+/// A flush releases the only kept line, while an update marks another: the number of marks is then
+/// the same as before, and the line has not changed. `BEGINS`: it tells readers before it releases
+/// the mark.
 fn a_reader_while_a_line_is_let_go<const BEGINS: bool>() {
     let cpu = Cpu::keeping();
     let update = update(&cpu, 1);
     let reader = {
         let cpu = Arc::clone(&cpu);
         thread::spawn(move || {
-            // SeqCst, here and below: as the real ones.
+            // SeqCst, here and below: as in the real ones.
             let before = cpu.returned.load(Ordering::SeqCst);
             let exact = cpu.is_exact(&cpu.unread());
             witness("a total that is called exact", exact);
@@ -442,19 +443,19 @@ fn loom_kept_finds_a_begin_behind_a_release() {
     explore(a_reader_while_a_line_is_let_go::<false>);
 }
 
-/// A flush and a reader where nothing is new. `BEGINS`: it tells readers of changes that it does
+/// A flush and a reader where nothing is new. `BEGINS`: the flush announces changes that it does
 /// not make.
 fn a_reader_while_nothing_is_new<const BEGINS: bool>() {
     let cpu = Cpu::new();
     cpu.update(0);
-    // Relaxed: before the threads begin.
+    // Relaxed: before the threads start.
     cpu.last[0].store(1, Ordering::Relaxed);
     cpu.kept.put(0, 0, 0, 1);
     cpu.kept.end(1);
     let reader = {
         let cpu = Arc::clone(&cpu);
         thread::spawn(move || {
-            // SeqCst: as the real one.
+            // SeqCst: as in the real one.
             assert!(cpu.is_exact(&cpu.unread()), "noticed a flush");
         })
     };
@@ -479,7 +480,7 @@ fn loom_kept_finds_a_flush_that_always_begins() {
     explore(a_reader_while_nothing_is_new::<true>);
 }
 
-/// Finds a reader that counts marks before it looks whether a flush runs.
+/// Finds a reader that counts marks before it checks whether a flush is running.
 #[test]
 #[should_panic(expected = "exact, but it is not")]
 fn loom_kept_finds_marks_counted_before_the_look() {

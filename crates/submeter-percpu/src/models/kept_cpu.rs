@@ -1,6 +1,6 @@
-//! A CPU with marks that stay, and its flusher: what the models of `kept` are about.
+//! A CPU with marks that stay, and its flusher: the subject of the models in `kept`.
 //!
-//! A line has one word here, which is also its place.
+//! A line has one word here, whose index is also its place.
 
 use loom::sync::{Arc, Mutex};
 
@@ -10,7 +10,7 @@ use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 pub(super) const LINES: usize = 3;
 
-/// One CPU's words and their marks, a total and what readers compare.
+/// One CPU's words and their marks, a total and the data that readers compare.
 pub(super) struct Cpu {
     pub(super) section: Mutex<()>,
     pub(super) words: [AtomicI64; LINES],
@@ -18,15 +18,15 @@ pub(super) struct Cpu {
     pub(super) summary: [AtomicU64; 1],
     pub(super) linking: AtomicU64,
     pub(super) tally: AtomicU64,
-    /// What the flusher read last, for readers.
+    /// The contents that the flusher read last, for readers.
     pub(super) last: [AtomicI64; LINES],
     pub(super) kept: KeptView,
     pub(super) total: AtomicI64,
-    /// What updates that returned have added.
+    /// The amount added by updates that have returned.
     pub(super) returned: AtomicI64,
 }
 
-/// What the flusher read last, and which lines it keeps.
+/// The contents that the flusher read last, and the lines that it keeps.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Flusher {
     pub(super) last: [i64; LINES],
@@ -50,7 +50,7 @@ impl Cpu {
         })
     }
 
-    /// As [`new`](Self::new), with line 0 marked and kept.
+    /// Makes the same as [`new`](Self::new), with line 0 marked and kept.
     pub(super) fn keeping() -> Arc<Cpu> {
         let cpu = Cpu::new();
         cpu.row().mark(0);
@@ -72,7 +72,7 @@ impl Cpu {
         DirtyBits { lines, summary, linking, tally }
     }
 
-    /// Each mark that is taken makes at most one attempt fail.
+    /// Adds 1 to a line. Each mark that is taken makes at most one attempt fail.
     pub(super) fn update(&self, line: usize) {
         self.change(line, 1);
     }
@@ -81,13 +81,13 @@ impl Cpu {
         while !self.try_add(line, n) {
             self.row().mark(line);
         }
-        // SeqCst: the caller returns; who sees this has to find the add.
+        // SeqCst: the caller returns; a thread that sees this must find the add.
         self.returned.fetch_add(n, Ordering::SeqCst);
     }
 
     pub(super) fn try_add(&self, line: usize, n: i64) -> bool {
         let _section = self.section.lock().expect("no panic inside");
-        // Relaxed: a plain load of the sequence.
+        // Relaxed: the sequence's plain load.
         let marked = self.lines[0].load(Ordering::Relaxed) >> line & 1 == 1;
         if marked {
             let word = &self.words[line];
@@ -101,17 +101,17 @@ impl Cpu {
         drop(self.section.lock().expect("no panic inside"));
     }
 
-    /// Whether a line is as it was read last, for readers.
+    /// Returns whether a line is unchanged since it was last read, for readers.
     pub(super) fn is_same(&self, line: usize) -> bool {
-        // SeqCst and Relaxed: as the real ones.
+        // SeqCst and Relaxed: as in the real ones.
         self.words[line].load(Ordering::SeqCst) == self.last[line].load(Ordering::Relaxed)
     }
 
-    /// Reads `lines`; returns by how much they changed.
+    /// Reads `lines`; returns the amount by which they changed.
     pub(super) fn read(&self, flusher: &mut Flusher, lines: u64) -> i64 {
         let mut found = 0;
         for line in (0..LINES).filter(|line| lines >> line & 1 == 1) {
-            // SeqCst: as the real one.
+            // SeqCst: as in the real one.
             let now = self.words[line].load(Ordering::SeqCst);
             found += now - flusher.last[line];
             flusher.last[line] = now;
@@ -120,7 +120,8 @@ impl Cpu {
         found
     }
 
-    /// A flush of everything: takes what is not kept behind a barrier, and reads what is.
+    /// Flushes everything: takes lines that are not kept, behind a barrier, and reads those that
+    /// are.
     pub(super) fn flush(&self, flusher: &mut Flusher) {
         let mut taken = 0;
         self.row().find(64, |_, bits| taken |= bits & !flusher.kept);
@@ -132,11 +133,11 @@ impl Cpu {
         self.row().release(taken.count_ones());
     }
 
-    /// A flush of everything that keeps every mark that it finds, and looks for none if no more
-    /// count than it keeps. `REMEMBER`: it knows afterwards which those are. Returns whether it
-    /// looked.
+    /// Flushes everything, keeps every mark that it finds, and does not look for marks if no more
+    /// count than it keeps. `REMEMBER`: it remembers which those are. Returns whether it looked.
     pub(super) fn flush_and_keep<const REMEMBER: bool>(&self, flusher: &mut Flusher) -> bool {
-        // As who asks for a flush: what its update saw of a mark comes before the count.
+        // Like a thread that asks for a flush: anything that its update saw of a mark comes before
+        // the count.
         _ = Numbers::default().ask();
         let mut found = 0;
         let looks = self.row().count() != u64::from(flusher.kept.count_ones());
@@ -150,7 +151,7 @@ impl Cpu {
         looks
     }
 
-    /// Takes the mark of a kept line, which is kept no longer.
+    /// Takes the mark of a kept line, which is then no longer kept.
     pub(super) fn let_go<const BARRIER: bool, const AGAIN: bool>(&self, flusher: &mut Flusher) {
         flusher.kept = 0;
         let taken = self.row().take_bits(0, 1);

@@ -1,8 +1,8 @@
-//! What could have been built instead of marks, and what marks need: models, each with its mistake.
+//! Models of the alternatives to marks, and of the requirements of marks, each with its mistake.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p submeter-percpu --lib loom_`
 
-// Not the checker's: what it does not explore.
+// Not the checker's: it does not explore this state.
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -18,31 +18,32 @@ mod kept_cpu;
 mod linked;
 mod sequences;
 
-/// Runs the interleavings of a model: with three preemptions at most, which each of the mistakes is
-/// found with (two of them not with two), and which keeps a model to seconds.
+/// Runs the interleavings of a model with at most three preemptions. That is enough to find each of
+/// the mistakes (two of them are not found with two), and limits a model to seconds.
 ///
 /// # Panics
-/// When there is only one (of either order, see [`either_first`]): threads that do not meet prove
-/// nothing. When the model calls no [`witness`], or one of them has witnessed nothing.
+/// When there is only one interleaving (in either order, see [`either_first`]): threads that do not
+/// meet prove nothing. When the model calls no [`witness`], or one of its calls never witnessed
+/// anything.
 pub(crate) fn explore(model: impl Fn() + Sync + Send + 'static) {
     explore_within(3, model);
 }
 
-/// As [`explore`], with another number of preemptions.
+/// Does the same as [`explore`], with another number of preemptions.
 pub(crate) fn explore_within(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     check(builder, model);
 }
 
-/// As [`explore`], with as many preemptions as show the model's mistakes, and with one more, which
-/// takes ten to thirty times as long, in a run that is allowed to.
+/// Does the same as [`explore`], with as many preemptions as show the model's mistakes. In a run
+/// that is allowed to take long it uses one more, which takes ten to thirty times as long.
 pub(crate) fn explore_briefly(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let is_long = std::env::var_os("SUBMETER_LOOM_LONG").is_some();
     explore_within(preemptions + usize::from(is_long), model);
 }
 
-/// As [`explore`], with as many preemptions as `LOOM_MAX_PREEMPTIONS` allows.
+/// Does the same as [`explore`], with as many preemptions as `LOOM_MAX_PREEMPTIONS` allows.
 pub(crate) fn explore_all(model: impl Fn() + Sync + Send + 'static) {
     check(loom::model::Builder::new(), model);
 }
@@ -57,16 +58,17 @@ fn check(builder: loom::model::Builder, model: impl Fn() + Sync + Send + 'static
     });
 }
 
-/// Says whether an execution has come upon what its model is named for: each of its executions may
-/// miss it, but not all. A model whose threads never do what it is about passes whatever is broken.
+/// Records whether an execution has reached the situation that its model is named for: any
+/// execution may miss it, but not all. A model whose threads never reach it passes whatever is
+/// broken.
 ///
-/// Adds neither orders nor states to the model. Called where a mistake may panic, it must come
+/// Adds neither orderings nor states to the model. Where a mistake may panic, it must be called
 /// first.
 pub(crate) fn witness(what: &'static str, met: bool) {
     WITNESSED.with_borrow_mut(|witnessed| *witnessed.entry(what).or_default() |= met);
 }
 
-/// What an execution has done by now, noted outside of the model: for [`witness`].
+/// The progress of an execution so far, recorded outside the model: for [`witness`].
 #[derive(Clone, Default)]
 pub(crate) struct Note(Arc<AtomicUsize>);
 
@@ -85,7 +87,7 @@ impl Note {
     }
 }
 
-/// Runs a model whose threads are to touch nothing of each other's.
+/// Runs a model whose threads must not touch each other's state.
 ///
 /// # Panics
 /// When they do.
@@ -94,11 +96,11 @@ pub(crate) fn explore_apart(model: impl Fn() + Sync + Send + 'static) {
     assert_eq!(executions, 1, "the threads of this model meet");
 }
 
-/// Has the model tried in two orders: the calling thread goes on first, or the others begin.
+/// Makes the model run in two orders: the calling thread continues first, or the others do.
 ///
-/// Of each atomic, loom knows the last access. Of a thread that loads it and then writes, as a
-/// `fetch_update` does, the load hides that another thread loaded it before: loom does not try what
-/// that would have loaded after the write. It does if the write comes first.
+/// Loom knows only the last access of each atomic. If a thread loads an atomic and then writes it,
+/// as a `fetch_update` does, its load hides an earlier load by another thread: loom does not try
+/// that earlier load after the write. It does if the write comes first.
 pub(crate) fn either_first() {
     IS_ORDERED.set(true);
     if OTHERS_FIRST.get() {
@@ -110,16 +112,16 @@ std::thread_local! {
     /// Whether the model calls [`either_first`].
     static IS_ORDERED: Cell<bool> = const { Cell::new(false) };
     static OTHERS_FIRST: Cell<bool> = const { Cell::new(false) };
-    /// What the model is named for, and whether an execution had it.
+    /// The situations that the model is named for, and whether an execution reached each of them.
     static WITNESSED: RefCell<BTreeMap<&'static str, bool>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-/// Returns how many executions there were, of the order that had more.
+/// Returns the number of executions, in the order that had more.
 fn executions(
     mut builder: loom::model::Builder,
     model: impl Fn() + Sync + Send + 'static,
 ) -> usize {
-    // As many accesses as the longest of an execution needs.
+    // As many accesses as the longest execution needs.
     builder.max_branches = 5_000;
     let model = Arc::new(model);
     let mut most = 0;
@@ -135,7 +137,7 @@ fn executions(
             counted.fetch_add(1, Ordering::Relaxed);
             model();
         });
-        // In loom 0.7 a thread that yields makes one more. Relaxed: as above.
+        // In loom 0.7 a thread that yields makes one more execution. Relaxed: as above.
         most = most.max(executions.load(Ordering::Relaxed) - usize::from(others_first));
         if !IS_ORDERED.get() {
             break;
@@ -145,8 +147,8 @@ fn executions(
     most
 }
 
-/// Where `SUBMETER_MODELLED` names a directory, adds to the file of the test there which lines with
-/// an atomic the model has executed: `cargo xtask modelled` reads them.
+/// If `SUBMETER_MODELLED` names a directory, adds the lines with an atomic that the model has
+/// executed to the test's file there: `cargo xtask modelled` reads them.
 fn note_sites() {
     let sites = take_sites();
     let Some(to) = std::env::var_os("SUBMETER_MODELLED") else {

@@ -1,10 +1,10 @@
-//! Marks as sequences use them: looked at in the section that counts.
+//! Marks as sequences use them: tested in the section that counts.
 //!
-//! A sequence is modelled as a critical section of its CPU: whole or not at all. What interrupts
-//! one before it commits lets it start again, which is as if it had not begun; so an update that is
-//! interrupted by a handler of the same CPU is two threads that share the CPU's sections, and loom
-//! also tries what no handler could do. The barrier waits for the section under way. The marks are
-//! the real ones.
+//! A sequence is modelled as a critical section of its CPU: it happens whole or not at all. An
+//! interruption before the commit makes a sequence restart, as if it had not begun. So an update
+//! that is interrupted by a handler on the same CPU is two threads that share the CPU's sections,
+//! and loom also tries things that no handler could do. The barrier waits for the section under
+//! way. The marks are the real ones.
 
 use loom::sync::{Arc, Mutex};
 use loom::thread;
@@ -16,7 +16,7 @@ use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 /// One CPU's word and its marks.
 ///
 /// `BARRIER`: a flush issues it between taking marks and reading words. `INSIDE`: the mark is
-/// looked at in the section that counts. Without either, an update gets lost.
+/// tested in the section that counts. Without either, an update gets lost.
 struct Cpu<const BARRIER: bool, const INSIDE: bool> {
     section: Mutex<()>,
     word: AtomicI64,
@@ -47,7 +47,7 @@ impl<const BARRIER: bool, const INSIDE: bool> Cpu<BARRIER, INSIDE> {
     }
 
     fn is_dirty(&self) -> bool {
-        // Relaxed: a plain load of the sequence.
+        // Relaxed: the sequence's plain load.
         self.lines[0].load(Ordering::Relaxed) & 1 == 1
     }
 
@@ -56,7 +56,7 @@ impl<const BARRIER: bool, const INSIDE: bool> Cpu<BARRIER, INSIDE> {
             if self.try_add() {
                 return;
             }
-            // Outside of any section, as the real one: a handler may come between its steps.
+            // Outside any section, like the real one: a handler may come between its steps.
             self.row().mark(0);
         }
         panic!("more attempts than flushes");
@@ -73,7 +73,7 @@ impl<const BARRIER: bool, const INSIDE: bool> Cpu<BARRIER, INSIDE> {
         marked
     }
 
-    /// Returns what was counted since `last`.
+    /// Returns the count since `last`.
     fn flush(&self, last: &mut i64) -> i64 {
         let mut marked = false;
         self.row().take_lines(64, |_| marked = true);
@@ -83,7 +83,7 @@ impl<const BARRIER: bool, const INSIDE: bool> Cpu<BARRIER, INSIDE> {
         if BARRIER {
             drop(self.section.lock().expect("no panic inside"));
         }
-        // SeqCst: as the real one.
+        // SeqCst: as in the real one.
         let now = self.word.load(Ordering::SeqCst);
         let found = now - *last;
         *last = now;
@@ -91,8 +91,8 @@ impl<const BARRIER: bool, const INSIDE: bool> Cpu<BARRIER, INSIDE> {
     }
 }
 
-/// An update, its handler's, and a flush all at once; then a flush that must find the rest, and one
-/// more update that the last flush must find.
+/// An update, its handler's update, and a concurrent flush; then a flush that must find the rest,
+/// and one more update that the last flush must find.
 fn updates_and_a_remote_flush<const BARRIER: bool, const INSIDE: bool>() {
     let cpu = Cpu::<BARRIER, INSIDE>::new();
     let both = [(); 2].map(|()| {
@@ -116,16 +116,16 @@ fn loom_rstat_4_and_5_nothing_is_stuck_or_lost() {
 
 /// Finds that a flush without the barrier loses an update.
 ///
-/// The section saw the mark and has not committed when the flush reads.
+/// The section has seen the mark but not committed when the flush reads.
 #[test]
 #[should_panic(expected = "a returned update was not found")]
 fn loom_rstat_4_finds_a_flush_without_a_barrier() {
     explore(updates_and_a_remote_flush::<false, true>);
 }
 
-/// Finds that a look before the section loses an update.
+/// Finds that a test before the section loses an update.
 ///
-/// The flush comes between the look and the section, where no barrier waits.
+/// The flush comes between the test and the section, where no barrier waits.
 #[test]
 #[should_panic(expected = "a returned update was not found")]
 fn loom_rstat_5_finds_a_look_before_the_section() {

@@ -1,6 +1,6 @@
-//! An updater, a collector that may fail, and a reader; and what each mistake leads to.
+//! An updater, a collector that may fail, and a reader; and the consequence of each mistake.
 
-// Not the checker's: what it does not explore.
+// Not the checker's: it does not explore this state.
 use std::sync::Mutex;
 
 use loom::sync::Arc;
@@ -10,34 +10,34 @@ use super::{Collections, Noted, Pending, Updated};
 use crate::models::{Note, witness};
 use crate::sync::atomic::{AtomicI64, Ordering};
 
-/// What is wrong, if anything.
+/// The mistake in a model, if any.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mistake {
     None,
-    /// The updater takes no fence between its update and its look at what has begun.
+    /// The updater takes no fence between its update and its load of *begun*.
     NoFenceInUpdate,
-    /// The collector takes none between its number and its look at the word.
+    /// The collector takes none between its number and its load of the word.
     NoFenceInCollection,
-    /// The collector says that it is complete before its result is there.
+    /// The collector announces completion before its result is there.
     CoversBeforeTotal,
     /// The reader loads the collected total before the sum.
     TotalFirst,
-    /// The updater takes what has begun for complete.
+    /// The updater takes a collection that has begun for complete.
     BegunIsCovered,
 }
 
-/// A word of each CPU; each update adds 1 to its CPU's, and that to the sum.
+/// A word for each CPU; each update adds 1 to its CPU's word, and to the sum.
 struct Model {
     words: [AtomicI64; 2],
     slots: [AtomicI64; 2],
-    /// What is said of collections.
+    /// The collection numbers.
     noted: [AtomicI64; 3],
     total: AtomicI64,
-    /// What updates that returned have added.
+    /// The amount added by updates that have returned.
     returned: AtomicI64,
     mistake: Mistake,
-    /// Which collection each update found begun, in their order; the updates that are over; and the
-    /// threads that are.
+    /// The collection that each update found begun, in order; the updates that are over; and the
+    /// threads that are over.
     looks: Mutex<Vec<u64>>,
     updated: Note,
     ended: Note,
@@ -70,7 +70,7 @@ impl Model {
         self.looks.lock().expect("no panic inside").clone()
     }
 
-    /// Returns whether another update has looked and is not over.
+    /// Updates. Returns whether another update has loaded the numbers and is not over.
     fn update(&self, cpu: usize) -> bool {
         let word = &self.words[cpu];
         // Relaxed, both: a sequence's plain load and store, of a word that only this CPU writes.
@@ -84,7 +84,7 @@ impl Model {
             if self.mistake == Mistake::BegunIsCovered {
                 covered = begun;
             }
-            // The wrong one now and then.
+            // Sometimes the wrong one.
             Collections { begun, covered, turn: begun / 2 }
         };
         let collections = load();
@@ -92,7 +92,7 @@ impl Model {
         self.pending().add(collections, 1, load);
         let meets = self.looks().len() > self.updated.count() + 1;
         self.updated.take();
-        // Release: the caller returns; who acquires this has to find the update.
+        // Release: the caller returns; a thread that acquires this must find the update.
         self.returned.fetch_add(1, Ordering::Release);
         meets
     }
@@ -107,9 +107,9 @@ impl Model {
         if fails {
             return;
         }
-        // Relaxed, here and below: as the real ones.
+        // Relaxed, here and below: as in the real ones.
         let now: i64 = self.words.iter().map(|word| word.load(Ordering::Relaxed)).sum();
-        // Of the last that it finds, if that was not over when it began.
+        // The last update that it finds, if that was not over when the collection began.
         let found = now as usize;
         let looks = self.looks();
         let look = looks.get(found.wrapping_sub(1)).filter(|_| found > updated);
@@ -123,13 +123,14 @@ impl Model {
         self.noted().complete(number);
     }
 
-    /// Checks that what returned before is in the total or in the sum, and returns all three.
+    /// Checks that updates that returned before are in the total or in the sum, and returns all
+    /// three.
     fn read(&self) -> [i64; 3] {
-        // Acquire: what returned, with all that it did.
+        // Acquire: sees everything done by the updates that returned.
         let returned = self.returned.load(Ordering::Acquire);
         let early = self.total.load(Ordering::Relaxed);
         let covered = self.noted().covered();
-        // Acquire: no earlier than any that an adder had loaded.
+        // Acquire: no earlier than any number that an adder had loaded.
         let begun = || self.noted[0].load(Ordering::Acquire).cast_unsigned();
         let sum = i64::from(self.pending().sum(covered, begun));
         let late = self.total.load(Ordering::Relaxed);
@@ -142,11 +143,12 @@ impl Model {
     }
 }
 
-/// An updater and a collector beside the reader. Two preemptions show each of the mistakes.
+/// Explores an updater and a collector beside the reader. Two preemptions show each of the
+/// mistakes.
 fn explore(mistake: Mistake, fails: [bool; 2], updates: usize) {
     crate::models::explore_briefly(2, move || {
         let model = Model::new(mistake);
-        // Something that counts already.
+        // An amount that already counts.
         model.update(0);
         let updater = thread::spawn({
             let model = Arc::clone(&model);
@@ -169,14 +171,14 @@ fn explore(mistake: Mistake, fails: [bool; 2], updates: usize) {
         updater.join().expect("no panic");
         collector.join().expect("no panic");
         model.read();
-        // Nothing is pending for longer than until the next collection, whatever came before it.
+        // The next collection ends everything pending, whatever came before it.
         model.collect(3, false);
         assert_eq!(model.pending().sum(3, || 3), 0);
         model.read();
     });
 }
 
-/// Two updaters that come upon the same empty or covered word, beside a collector that is not.
+/// Two updaters find the same empty or covered word, beside a collector that does not.
 fn explore_updaters(begun_before: u64) {
     crate::models::explore_briefly(2, move || {
         let model = Model::new(Mistake::None);
@@ -230,14 +232,14 @@ fn loom_an_unfenced_collection_covers_its_misses() {
     explore(Mistake::NoFenceInCollection, [false, false], 1);
 }
 
-/// A value that is covered before it is in the total is nowhere.
+/// Finds that a value covered before it is in the total is nowhere.
 #[test]
 #[should_panic(expected = "returned")]
 fn loom_what_is_covered_too_early_is_nowhere() {
     explore(Mistake::CoversBeforeTotal, [false, false], 1);
 }
 
-/// Finds a total that is loaded first, which lacks what was covered since.
+/// Finds a total that is loaded first, which lacks amounts covered since.
 #[test]
 #[should_panic(expected = "returned")]
 fn loom_finds_a_total_loaded_first() {

@@ -1,4 +1,4 @@
-//! Sums whose collections begin, fail and wrap around, in one thread.
+//! Sums whose collections begin, fail and wrap around, on one thread.
 
 use std::cell::Cell;
 
@@ -12,7 +12,8 @@ struct Words {
 }
 
 impl Words {
-    /// Adds where the words take turns, from either on, and where one is taken for all.
+    /// Runs `test` with words that take turns, starting with either, and with one word used
+    /// throughout.
     fn check(test: impl Fn(&Self, &dyn Fn(u64, u64, u32))) {
         for (by_number, turn) in [(true, 0), (true, 1), (false, 0), (false, 1)] {
             let words = Words::default();
@@ -41,7 +42,7 @@ impl Words {
 
 /// An add counts until a collection that began after it is complete.
 ///
-/// Where the words take turns.
+/// This is where the words take turns.
 #[test]
 fn an_add_counts_until_a_later_collection() {
     let words = Words::default();
@@ -56,14 +57,14 @@ fn an_add_counts_until_a_later_collection() {
         assert_eq!(words.sum(number), left + 11);
         add(number + 1, number, 2);
         add(number + 1, number, 3);
-        // By a thread that had not seen that it began.
+        // By a thread that had not seen it begin.
         add(number, number, 100);
         let sums = [0, 1, 2].map(|later| words.sum(number + later));
         assert_eq!(sums, [left + 116, 5, 0]);
     }
 }
 
-/// No less than what was added counts, whatever the turn and whatever fails.
+/// No less than the amount added counts, whatever the turn and whatever fails.
 #[test]
 fn no_turn_and_no_failure_counts_less() {
     // Failures by 3 and by 7 meet in all ways; fewer do where each step takes long.
@@ -86,7 +87,7 @@ fn no_turn_and_no_failure_counts_less() {
     });
 }
 
-/// A collection that fails makes more count, until two have been complete.
+/// A failed collection makes more count, until two have completed.
 #[test]
 fn what_a_failure_keeps_is_dropped_in_the_end() {
     let words = Words::default();
@@ -117,12 +118,12 @@ fn too_much_stays_too_much_until_covered() {
     });
 }
 
-/// However many small ones come: they are added beside the number, not into it.
+/// Small amounts never reach the number, however many come: they are added beside it, not into it.
 #[test]
 fn what_is_small_reaches_no_number() {
     Words::check(|words, add| {
         add(7, 6, u32::MAX - 3);
-        // As many as would get from there to the number.
+        // As many as it would take to reach the number from there.
         let adds = if cfg!(miri) { 100 } else { MANY / (SMALL - 1) + 1 };
         (0..adds).for_each(|_| add(7, 6, SMALL - 1));
         assert_eq!((words.sum(7), words.sum(8)), (u32::MAX, 0));
@@ -131,7 +132,7 @@ fn what_is_small_reaches_no_number() {
 
 /// Nothing counts too little, however far apart collections are.
 ///
-/// As where billions of flushes are of other parts.
+/// This happens where billions of flushes are of other parts.
 #[test]
 fn nothing_counts_too_little_after_a_long_time() {
     let half = 1_u64 << 31;

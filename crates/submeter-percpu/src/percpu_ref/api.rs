@@ -1,4 +1,4 @@
-//! The count itself, with every operation that the kernel's has.
+//! The count itself, with every operation of the kernel's `percpu_ref`.
 
 use std::fmt;
 use std::io;
@@ -12,18 +12,18 @@ use super::switch::{After, Switch};
 
 /// A reference count that is kept per CPU while it is alive. After the kill, the last put releases.
 ///
-/// A get or put is a plain add on the running CPU's word: about a nanosecond, wherever other
-/// threads run. The price is that the sum is not known. [`kill`](Self::kill) puts the
+/// A get or put is a plain add on the running CPU's word. It takes about a nanosecond, wherever
+/// other threads run. The price is that the sum is not known. [`kill`](Self::kill) puts the
 /// *initial* reference, with which the count is created, and makes the count exact; the put of the
 /// last reference then runs the release callback, once.
 ///
 /// While it is alive, gets and puts are wait-free. After a kill, and in atomic mode, they work on
-/// one shared word: puts are wait-free, gets lock-free (a get repeats when another thread changed
+/// one shared word: puts are wait-free, gets lock-free (a get retries when another thread changed
 /// the word at the same moment). Changes of mode (`kill`, `reinit`, `resurrect`, `switch_…`) wait
 /// for one another and for the barrier, never for gets and puts. Gets and puts, unless a put is the
 /// last, are allowed in signal handlers and in children of a fork.
 ///
-/// Misuse changes nothing that others rely on, and is reported once; see
+/// Misuse changes nothing that other threads rely on, and is reported once; see
 /// [`misuse`](crate::misuse).
 ///
 /// # Examples
@@ -49,22 +49,22 @@ use super::switch::{After, Switch};
 /// # Ordering
 /// What a thread does before a put happens before the release. Gets order nothing, and neither do
 /// lookups (`tryget`, `tryget_live`) that succeed: a thread that may take a reference has reached
-/// the object by something that orders. That holds for each life: preparations before `reinit` are
-/// published by whatever leads threads to the object again, not by the count.
+/// the object through something that orders. This holds for each life: preparations before `reinit`
+/// are published by whatever leads threads to the object again, not by the count.
 ///
 /// # Differences from Linux
-/// A change of mode is over when its call returns: a barrier takes microseconds, an RCU grace
+/// A change of mode is complete when its call returns: a barrier takes microseconds, an RCU grace
 /// period milliseconds. `switch_to_atomic` is therefore its own `_sync`, and the switch holds no
-/// reference that could outlive it. Words of CPUs are never zeroed. `tryget_live` and the kill meet
-/// in one word, so that it fails after the confirmation in atomic mode too. `resurrect` returns
-/// whether it came in time. A second kill does not put. `exit` is the drop.
+/// reference that could outlive it. The CPUs' words are never zeroed. `tryget_live` and the kill
+/// act on one word, so `tryget_live` fails after the confirmation in atomic mode too. `resurrect`
+/// returns whether it came in time. A second kill does not put. `exit` is the drop.
 #[repr(C)]
 pub struct PercpuRef {
     core: Core,
     release: Box<dyn Fn() + Send + Sync>,
 }
 
-// Without the places of holders, which release builds leave out.
+// Not counting the places of holders, which release builds leave out.
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<PercpuRef>() - size_of::<Sites>() <= 256);
 
@@ -77,10 +77,10 @@ impl PercpuRef {
         PercpuRef::with(Options::new(), release)
     }
 
-    /// Creates a count as `options` say.
+    /// Creates a count with these options.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// The same as [`new`](Self::new).
     pub fn with(
         options: Options,
         release: impl Fn() + Send + Sync + 'static,
@@ -94,8 +94,8 @@ impl PercpuRef {
         self.core.name()
     }
 
-    /// Takes a reference. The caller must have one, or know that the initial one is not put yet;
-    /// use [`tryget`](Self::tryget) otherwise.
+    /// Takes a reference. The caller must hold one, or know that the initial one has not been put
+    /// yet; otherwise use [`tryget`](Self::tryget).
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn get(&self) {
@@ -110,7 +110,7 @@ impl PercpuRef {
         self.core.sites.took(n);
     }
 
-    /// Takes a reference unless none is left; also after a kill. Returns whether it did.
+    /// Takes a reference unless none is left, even after a kill. Returns whether it did.
     #[inline]
     #[must_use = "without a reference the object may go"]
     #[cfg_attr(debug_assertions, track_caller)]
@@ -126,8 +126,8 @@ impl PercpuRef {
         self.try_many(n, false)
     }
 
-    /// Takes a reference unless it was killed. Fails from the moment on that a kill returns or
-    /// confirms.
+    /// Takes a reference unless the count was killed. Always fails once a kill has returned or
+    /// confirmed.
     #[inline]
     #[must_use = "without a reference the object may go"]
     #[cfg_attr(debug_assertions, track_caller)]
@@ -135,7 +135,7 @@ impl PercpuRef {
         self.try_many(1, true)
     }
 
-    /// Takes `n` references unless it was killed.
+    /// Takes `n` references unless the count was killed.
     #[inline]
     #[must_use = "without a reference the object may go"]
     #[cfg_attr(debug_assertions, track_caller)]
@@ -172,22 +172,22 @@ impl PercpuRef {
         self.core.put(n, &self.release);
     }
 
-    /// Marks it dead, waits for the barrier, and puts the initial reference. Returns whether it
-    /// did: a second kill is reported and ignored.
+    /// Marks the count dead, waits for the barrier, and puts the initial reference. Returns whether
+    /// it did: a second kill is reported and ignored.
     ///
-    /// When it returns, the count is exact, and no `tryget_live` succeeds any more. Costs one
+    /// When it returns, the count is exact, and `tryget_live` no longer succeeds. Costs one
     /// barrier: use [`kill_many`](Self::kill_many) for several counts.
     pub fn kill(&self) -> bool {
         kill_many([self]) == 1
     }
 
-    /// Kills, and calls `confirm` when no `tryget_live` can succeed any more, always before the
-    /// release.
+    /// Kills the count, and calls `confirm` once `tryget_live` can no longer succeed, always before
+    /// the release.
     pub fn kill_and_confirm(&self, confirm: impl FnOnce()) -> bool {
         kill_and_confirm(self, confirm)
     }
 
-    /// Kills each, behind one barrier. Returns how many were alive.
+    /// Kills all of them behind one barrier. Returns how many were alive.
     ///
     /// # Examples
     /// ```
@@ -202,14 +202,14 @@ impl PercpuRef {
         kill_many(refs)
     }
 
-    /// Makes the count exact, and keeps it so through kills and new lives, until
+    /// Makes the count exact, and keeps it exact through kills and new lives, until
     /// [`switch_to_percpu`](Self::switch_to_percpu).
     pub fn switch_to_atomic(&self) {
         let after = self.core.switch.to_atomic();
         self.act(after);
     }
 
-    /// Counts per CPU again, now if it is alive, otherwise from its next life on.
+    /// Counts per CPU again: now if the count is alive, otherwise from its next life on.
     pub fn switch_to_percpu(&self) {
         if self.core.may_reinit() {
             let after = self.core.switch.to_percpu();
@@ -217,44 +217,44 @@ impl PercpuRef {
         }
     }
 
-    /// Starts a new life with one reference. Returns whether it did: a count that is not killed and
-    /// [released](Self::released) is reported and left as it is.
+    /// Starts a new life with one reference. Returns whether it did: a count that was not killed
+    /// and [released](Self::released) is reported and left as it is.
     ///
-    /// The caller makes sure that no reference is left over from the life before.
+    /// The caller ensures that no reference is left over from the previous life.
     pub fn reinit(&self) -> bool {
         let (done, after) = self.core.reinit();
         self.act(after);
         done
     }
 
-    /// Takes a kill back. Returns false if that comes too late: the last reference has been put.
+    /// Undoes a kill. Returns false if it is too late because the last reference has been put.
     pub fn resurrect(&self) -> bool {
         let (done, after) = self.core.resurrect();
         self.act(after);
         done
     }
 
-    /// Returns whether no reference is held; false while it counts per CPU. The release may still
-    /// be running: see [`is_released`](Self::is_released).
+    /// Returns whether no reference is held; false while references are counted per CPU. The
+    /// release may still be running: see [`is_released`](Self::is_released).
     #[must_use]
     pub fn is_zero(&self) -> bool {
         self.core.view().references() == Some(0)
     }
 
-    /// Returns whether it was killed, and not revived since.
+    /// Returns whether the count was killed and has not been revived since.
     #[must_use]
     pub fn is_dying(&self) -> bool {
         self.core.view().is_dying()
     }
 
-    /// Returns whether the release callback has returned. Its effects are visible then.
+    /// Returns whether the release callback has returned. If so, its effects are visible.
     #[must_use]
     pub fn is_released(&self) -> bool {
         self.core.view().is_released()
     }
 
-    /// Waits, on a task, until the release callback has returned. A count of zero comes earlier:
-    /// the thread of the last put may still be in the callback, with what it uses.
+    /// Waits asynchronously until the release callback has returned. The count reaches zero
+    /// earlier: the thread of the last put may still be in the callback, using its data.
     pub fn released(&self) -> Released<'_> {
         self.act(self.core.help());
         self.core.view().released()
@@ -263,15 +263,15 @@ impl PercpuRef {
     /// Waits until the release callback has returned, blocking the thread.
     ///
     /// # Errors
-    /// When it has not within `timeout`: the references held and, in debug builds, the places where
-    /// they were taken.
+    /// When it has not returned within `timeout`: the references held and, in debug builds, the
+    /// places where they were taken.
     pub fn released_blocking(&self, timeout: Duration) -> Result<(), StillHeldError> {
         self.act(self.core.help());
         self.core.view().released_blocking(timeout)
     }
 
-    /// Returns the references that keep it from being released, as the error of
-    /// [`released_blocking`](Self::released_blocking) has them.
+    /// Returns the references that prevent the release, as in the error of
+    /// [`released_blocking`](Self::released_blocking).
     #[must_use]
     pub fn holders(&self) -> StillHeldError {
         self.core.view().holders()

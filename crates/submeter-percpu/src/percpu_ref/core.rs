@@ -1,4 +1,4 @@
-//! The core of every count, below its face: the switch, the lives, the name, the holders.
+//! The core of every count, below its interface: the switch, the lives, the name, the holders.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -21,7 +21,7 @@ use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::wake::{ThisThread, wake_all};
 use crate::wakers::Wakers;
 
-/// The mode that a count starts in.
+/// The mode in which a count starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Start {
@@ -63,7 +63,7 @@ impl Options {
         Options::default()
     }
 
-    /// Sets the mode that it starts in.
+    /// Sets the mode in which the count starts.
     pub fn start(self, start: Start) -> Options {
         Options { start, ..self }
     }
@@ -78,7 +78,7 @@ impl Options {
         Options { name: Some(name.into()), ..self }
     }
 
-    /// Sets the area that the per-CPU words are taken from.
+    /// Sets the area from which the per-CPU words are taken.
     pub fn area(self, area: &Area) -> Options {
         Options { area: Some(area.clone()), ..self }
     }
@@ -112,7 +112,8 @@ impl Core {
         })
     }
 
-    /// Bypasses the views: a name never changes, so that a lookup needs no fence to compare it.
+    /// Returns the name, bypassing the views: it never changes, so a lookup needs no fence to
+    /// compare it.
     #[inline(always)]
     pub(super) fn name(&self) -> &str {
         self.name.as_str()
@@ -131,7 +132,7 @@ impl Core {
         }
     }
 
-    /// Returns whether a second life is allowed; reports if not.
+    /// Returns whether a second life is allowed; reports misuse if not.
     pub(super) fn may_reinit(&self) -> bool {
         if !self.life.reinit {
             self.report(MisuseKind::ReinitNotAllowed);
@@ -139,8 +140,8 @@ impl Core {
         self.life.reinit
     }
 
-    // A get or put has three parts: the sequence, in line; a locked row, in a function that saves
-    // no register; all else, cold.
+    // A get or put has three parts: the sequence, inlined; a locked row, in a function that saves
+    // no register; everything else, cold.
 
     #[inline(always)]
     pub(super) fn get(&self, n: u32) {
@@ -195,7 +196,7 @@ impl Core {
         self.act(After::from(self.switch.put_slow(n)), release);
     }
 
-    /// Reports and releases what a put or a change of mode brought to light. With no lock held.
+    /// Reports and releases what a put or a change of mode found. No lock is held.
     pub(super) fn act(&self, after: After, release: impl FnOnce()) {
         if after.below {
             self.report(MisuseKind::ExcessPut);
@@ -250,11 +251,12 @@ impl Core {
 
     /// Finishes a kill whose thread a fork left behind.
     pub(super) fn help(&self) -> After {
-        // No order is needed: a kill that a fork left behind came before the fork.
+        // No ordering is needed: a kill that a fork left behind came before the fork.
         if self.switch.count.is_dead() { self.switch.help() } else { After::default() }
     }
 
-    /// Reports references that were forgotten. For a drop, when nothing else can use it any more.
+    /// Reports references that were forgotten. Called by a drop, when nothing else can use the
+    /// count.
     pub(super) fn exit(&self) {
         if self.view().is_dying() && !self.view().is_released() {
             self.report(MisuseKind::ExitDying);
@@ -262,10 +264,10 @@ impl Core {
     }
 }
 
-/// The questions to a count, and waits for it, that do not change it.
+/// The queries and waits on a count that do not change it.
 ///
-/// Made for each question. That orders the loads of `count` and of the core's `life` after the
-/// opening of a life; both were set before it.
+/// Made for each query. Making it orders the loads of `count` and of the core's `life` after the
+/// opening of a life; both were set before the opening.
 #[derive(Clone, Copy)]
 pub(super) struct View<'a> {
     core: &'a Core,
@@ -273,7 +275,7 @@ pub(super) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// Returns the references; `None` while they are counted per CPU.
+    /// Returns the number of references; `None` while they are counted per CPU.
     pub(super) fn references(self) -> Option<i64> {
         self.count.exact()
     }
@@ -304,7 +306,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// The release callback runs, or has returned.
+/// The release callback is running, or has returned.
 const RELEASING: u32 = 1;
 /// The callback has returned.
 const RELEASED: u32 = 2;
@@ -313,19 +315,19 @@ const WAITING: u32 = 4;
 /// The number of the life, above the flags.
 const LIFE: u32 = 8;
 
-/// The place of a count in its lives: the release, once per life, and the waiters for its end.
+/// The state of a count across its lives: the release, once per life, and the waiters for its end.
 #[derive(Debug)]
 struct Life {
     /// Bits: as above. Writers: the last putter sets the first two, waiters the third, `restart`
     /// starts over.
     phase: AtomicU32,
-    /// The misuse reported, in all lives.
+    /// The misuse reported so far, in all lives.
     reported: Reported,
     /// Whether a second life is allowed.
     reinit: bool,
-    /// None until the first wait: most counts are never waited for, and every group has one. Two
-    /// threads that wait first at the same time each make them, and one drops its own: with a lock,
-    /// a fork could leave the child without them for ever.
+    /// None until the first wait: most counts are never waited for, and every group has one. If two
+    /// threads are the first to wait at the same time, each makes them, and one drops its own: with
+    /// a lock, a fork could leave the child without them forever.
     waiters: OnceBox<Wakers>,
 }
 
@@ -336,11 +338,11 @@ impl Life {
         Life { phase, reported: Reported::new(), reinit, waiters: OnceBox::new() }
     }
 
-    /// Elects the one that releases. The count elects too, but a put of no reference at zero is
-    /// its last as well.
+    /// Elects the thread that releases. The count elects one too, but a put of zero references on a
+    /// count of zero is reported as the last put as well.
     fn begin_release(&self) -> bool {
         // Acquire: pairs with the Release in `restart`, so that the releases of successive lives
-        // are in order. The count orders all that was done under the references.
+        // are in order. The count orders everything that was done under the references.
         self.phase.fetch_or(RELEASING, Ordering::Acquire) & RELEASING == 0
     }
 
@@ -356,11 +358,11 @@ impl Life {
 
     #[cold]
     fn wake(&self) {
-        // Woken outside of the lock: a waker runs a user's code.
+        // Wake outside the lock: a waker runs user code.
         wake_all(self.waiters.get().map(Wakers::take).unwrap_or_default().into_values());
     }
 
-    /// Starts the next life, if the last one is over.
+    /// Starts the next life if the previous one is over.
     fn restart(&self) -> bool {
         // Relaxed: the exchange below decides.
         let mut phase = self.phase.load(Ordering::Relaxed);
@@ -370,8 +372,8 @@ impl Life {
             }
             let next = (phase & !(LIFE - 1)).wrapping_add(LIFE);
             // AcqRel: Acquire pairs with the Release in `end_release`, Release with the Acquire in
-            // `begin_release`, so that a life comes after the one before. Relaxed on failure: the
-            // loop looks again.
+            // `begin_release`, so that a life happens after the previous one. Relaxed on failure:
+            // the loop retries.
             match self.phase.compare_exchange_weak(phase, next, Ordering::AcqRel, Ordering::Relaxed)
             {
                 Ok(_) => return true,
@@ -400,10 +402,10 @@ impl Life {
         Released { life: self, number: self.number(), ticket: None }
     }
 
-    /// Blocks until the present life is released or `timeout` is over. Returns whether it was
+    /// Blocks until the current life is released or `timeout` has passed. Returns whether it was
     /// released.
     fn wait(&self, timeout: Duration) -> bool {
-        // `None` is later than any clock will show.
+        // `None` is later than any time the clock will show.
         let deadline = Instant::now().checked_add(timeout);
         let mut waiting = self.released();
         let this_thread = ThisThread::new();
@@ -426,7 +428,7 @@ impl Life {
 /// A future that resolves when a count has been released; see
 /// [`PercpuRef::released`](super::PercpuRef::released).
 ///
-/// Needs no runtime; dropping it stops the wait.
+/// It needs no runtime. Dropping it stops the wait.
 #[must_use = "futures do nothing unless polled"]
 pub struct Released<'a> {
     life: &'a Life,
@@ -444,12 +446,12 @@ impl Future for Released<'_> {
         }
         let new = context.waker().clone();
         let (ticket, old) = life.waiters.get_or_init(Box::default).insert(ticket, new);
-        // Outside of the lock: the drop of a waker runs a user's code too.
+        // Outside the lock: dropping a waker runs user code too.
         drop(old);
         self.ticket = Some(ticket);
         // AcqRel: Release pairs with the Acquire in `end_release`, so that it finds the list
-        // filled. Acquire as in `is_over`: this and the end change one location, so that one of the
-        // two sees the other.
+        // filled. Acquire as in `is_over`. This operation and the end change one location, so one
+        // of the two sees the other.
         let phase = life.phase.fetch_or(WAITING, Ordering::AcqRel);
         if phase & RELEASED != 0 || phase / LIFE != number {
             Poll::Ready(())
@@ -477,7 +479,7 @@ impl fmt::Debug for Released<'_> {
 mod tests {
     use super::*;
 
-    /// A release runs once, even if it is asked for again while it runs.
+    /// A release runs once, even if it is requested again while it runs.
     #[test]
     fn a_release_asked_for_twice_runs_once() {
         let core = Core::new(Options::new(), "test").expect("room");

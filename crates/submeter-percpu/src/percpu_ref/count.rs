@@ -6,7 +6,7 @@ const DEAD: i64 = 1;
 const ONE: i64 = 2;
 /// Half of the distance to wrapping around; 2^60 references either way still look biased.
 const BIAS: i64 = 1 << 62;
-/// Far from zero and from the bias.
+/// A value far from zero and from the bias.
 const PIN: i64 = 1 << 60;
 
 /// The word that knows whether a reference is left: count, death and bias in one atomic location.
@@ -20,11 +20,11 @@ const PIN: i64 = 1 << 60;
 /// ```
 ///
 /// Death is *in* the word because `tryget_live` must test it and count in one step: a flag beside
-/// the word could be set, and confirmed, between the two. The count is above it, not below, so that
-/// nothing that is added can carry into the flag.
+/// the word could be set, and confirmed, between the two. The count occupies the bits above it, not
+/// below, so that no addition can carry into the flag.
 ///
-/// Adding here is right in every mode: while the word is biased, it merely holds a part of the sum.
-/// A thread that cannot use the per-CPU words falls back on it.
+/// Adding here is correct in every mode: while the word is biased, it merely holds a part of the
+/// sum. A thread that cannot use the per-CPU words falls back on this one.
 #[derive(Debug)]
 pub(super) struct Count(AtomicI64);
 
@@ -32,11 +32,11 @@ pub(super) struct Count(AtomicI64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum Put {
-    /// Others hold references, or may.
+    /// Other references are held, or may be.
     Held,
-    /// It was the last reference: the caller releases.
+    /// This was the last reference: the caller releases.
     Last,
-    /// There was none to put. Nothing was changed.
+    /// There was no reference to put. Nothing was changed.
     Below,
 }
 
@@ -44,7 +44,7 @@ pub(super) enum Put {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kill {
     Done(Put),
-    /// It is dead already. Nothing was changed.
+    /// The count was dead already. Nothing was changed.
     Twice,
 }
 
@@ -63,14 +63,15 @@ impl Count {
         Count(AtomicI64::new(i64::from(references) * ONE + i64::from(dead) * DEAD))
     }
 
-    /// Takes `n` references. False, with nothing changed, when there was none to go by.
+    /// Takes `n` references. If no reference was held, changes nothing and returns false.
     #[inline]
     pub(super) fn get(&self, n: i64) -> bool {
-        // Not an add that is taken back: in between, a `try_get` would find a reference to go by.
+        // Not an add that is then undone: in between, a `try_get` would find a reference held and
+        // succeed.
         self.try_get(n, false)
     }
 
-    /// Takes `n` references unless none is left, or, with `live`, it is dead.
+    /// Takes `n` references unless none is left or, with `live`, the count is dead.
     pub(super) fn try_get(&self, n: i64, live: bool) -> bool {
         // Relaxed: the exchange below decides.
         let mut word = self.0.load(Ordering::Relaxed);
@@ -80,8 +81,8 @@ impl Count {
             }
             let wanted = word + n * ONE;
             // Acquire: pairs with the Release in `reinit` and `resurrect`, so that a thread that
-            // takes a reference of a new life does not find the one before still released. Relaxed
-            // on failure: the loop looks again.
+            // takes a reference of a new life does not find the previous life's release. Relaxed on
+            // failure: the loop retries.
             match self.0.compare_exchange_weak(word, wanted, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(now) => word = now,
@@ -92,8 +93,8 @@ impl Count {
     /// Puts `n` references.
     #[inline]
     pub(super) fn put(&self, n: i64) -> Put {
-        // Release: pairs with the Acquire in `put_last`, `kill` and `fold`, so that all that was
-        // done under this reference happens before the release.
+        // Release: pairs with the Acquire in `put_last`, `kill` and `fold`, so that everything done
+        // under this reference happens before the release.
         let before = self.0.fetch_sub(n * ONE, Ordering::Release) >> 1;
         if before > n {
             return Put::Held;
@@ -109,14 +110,14 @@ impl Count {
             fence(Ordering::Acquire);
             return Put::Last;
         }
-        // Relaxed: takes back one reference too many. No `try_get` succeeds in between that would
-        // have failed otherwise.
+        // Relaxed: undoes the surplus put. In between, no `try_get` succeeds that would otherwise
+        // have failed.
         self.0.fetch_add(n * ONE, Ordering::Relaxed);
         Put::Below
     }
 
-    /// Marks it dead and, unless `keep`, puts the initial reference in the same step. With the lock
-    /// held.
+    /// Marks the count dead and, unless `keep`, puts the initial reference in the same step. The
+    /// lock is held.
     pub(super) fn kill(&self, keep: bool) -> Kill {
         // Relaxed: the exchange below decides.
         let mut word = self.0.load(Ordering::Relaxed);
@@ -131,7 +132,8 @@ impl Count {
                 (1, false) => (Put::Last, word + DEAD - ONE),
                 (2.., false) => (Put::Held, word + DEAD - ONE),
             };
-            // AcqRel: as a put, and as the last one. Relaxed on failure: the loop looks again.
+            // AcqRel: Release as for a put, Acquire as for the last one. Relaxed on failure: the
+            // loop retries.
             match self.0.compare_exchange_weak(word, wanted, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return Kill::Done(put),
                 Err(now) => word = now,
@@ -139,7 +141,7 @@ impl Count {
         }
     }
 
-    /// Undoes a kill while a reference is held. With the lock held.
+    /// Undoes a kill while a reference is held. The lock is held.
     pub(super) fn resurrect(&self) -> Revival {
         // Relaxed: the exchange below decides.
         let mut word = self.0.load(Ordering::Relaxed);
@@ -151,8 +153,8 @@ impl Count {
                 return Revival::TooLate;
             }
             let wanted = word - DEAD + ONE;
-            // AcqRel: Release pairs with `try_get`. Acquire: the state that the references left.
-            // Relaxed on failure: the loop looks again.
+            // AcqRel: Release pairs with the Acquire in `try_get`. Acquire: sees the state that the
+            // references left. Relaxed on failure: the loop retries.
             match self.0.compare_exchange_weak(word, wanted, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return Revival::Done,
                 Err(now) => word = now,
@@ -160,16 +162,17 @@ impl Count {
         }
     }
 
-    /// Starts again with one reference. With the lock held, found dead and at zero.
+    /// Starts again with one reference. The lock is held, and the count was found dead and at zero.
     pub(super) fn reinit(&self) {
-        // An add, not an exchange with the value found: a surplus put may be about to take itself
-        // back, and the life has begun already. AcqRel: Release pairs with `try_get`; Acquire: the
-        // state that the last put left.
+        // An add, not an exchange with the value found: a surplus put may be about to undo itself,
+        // and the life has already begun. AcqRel: Release pairs with the Acquire in `try_get`;
+        // Acquire: sees the state that the last put left.
         self.0.fetch_add(ONE - DEAD, Ordering::AcqRel);
     }
 
-    /// Starts to count per CPU: adds the bias, less what the CPUs' words hold already. False if
-    /// no reference is held: zero is final. With the lock held, in atomic mode.
+    /// Starts to count per CPU: adds the bias, less what the CPUs' words already hold. Returns
+    /// false if no reference is held: zero is final. The lock is held, and the count is in atomic
+    /// mode.
     pub(super) fn bias(&self, base: i64) -> bool {
         let add = BIAS.wrapping_sub(base.wrapping_mul(ONE));
         // Relaxed: the exchange below decides.
@@ -179,8 +182,8 @@ impl Count {
                 return false;
             }
             let wanted = word.wrapping_add(add);
-            // AcqRel: keeps the chain of puts; ordered before the gate opens by the Release there.
-            // Relaxed on failure: the loop looks again.
+            // AcqRel: keeps the chain of puts. The Release of the opening orders it before the gate
+            // opens. Relaxed on failure: the loop retries.
             match self.0.compare_exchange_weak(word, wanted, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(now) => word = now,
@@ -188,8 +191,9 @@ impl Count {
         }
     }
 
-    /// Adds what the CPUs counted and takes the bias away, in one step: no part of the sum is ever
-    /// visible without the rest, so that zero cannot be met on the way. With the lock held, biased.
+    /// Adds what the CPUs counted and removes the bias, in one step: no part of the sum is ever
+    /// visible without the rest, so zero cannot appear on the way. The lock is held, and the count
+    /// is biased.
     pub(super) fn fold(&self, sum: i64) -> Put {
         let add = sum.wrapping_mul(ONE).wrapping_sub(BIAS);
         // AcqRel: Release passes on the puts of other CPUs that the barrier (or the death of the
@@ -199,7 +203,7 @@ impl Count {
             0 => Put::Last,
             1.. => Put::Held,
             ..=-1 => {
-                // Relaxed: orders nothing. Leaks rather than releases in use.
+                // Relaxed: orders nothing. This leaks the object rather than releasing it in use.
                 self.0.fetch_add(PIN, Ordering::Relaxed);
                 Put::Below
             }
@@ -212,11 +216,12 @@ impl Count {
     }
 
     pub(super) fn is_biased(&self) -> bool {
-        // Relaxed: it changes with the lock held, which orders it for threads that depend on it.
+        // Relaxed: it changes only with the lock held, and the lock orders it for threads that
+        // depend on it.
         self.0.load(Ordering::Relaxed) >= BIAS / 2
     }
 
-    /// The count in atomic mode, `None` while it is counted per CPU.
+    /// Returns the count in atomic mode, `None` while references are counted per CPU.
     pub(super) fn exact(&self) -> Option<i64> {
         // Acquire: a thread that finds zero sees everything that was done under the references.
         let word = self.0.load(Ordering::Acquire);
@@ -284,11 +289,11 @@ mod tests {
         assert!(!count.bias(0), "stays as it is");
     }
 
-    /// A life starts although misuse is about to take itself back.
+    /// A life starts although a misuse is about to undo itself.
     #[test]
     fn a_life_starts_while_misuse_is_undone() {
         let count = Count::new(0, true);
-        // Relaxed, here and below: one thread, that stands for two.
+        // Relaxed, here and below: one thread stands for two.
         count.0.fetch_sub(ONE, Ordering::Relaxed);
         count.reinit();
         count.0.fetch_add(ONE, Ordering::Relaxed);

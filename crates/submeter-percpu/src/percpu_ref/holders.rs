@@ -1,5 +1,5 @@
-//! The holders of references: counted by place in the source in debug builds, and not at all in
-//! others.
+//! The holders of references: counted by source location in debug builds, and not at all in other
+//! builds.
 
 use std::fmt;
 use std::panic::Location;
@@ -15,27 +15,28 @@ pub(super) struct Site {
     location: &'static Location<'static>,
 }
 
-/// The references held, by place. Wait-free, does not allocate: a signal handler may take
+/// The references held, by place. It is wait-free and does not allocate: a signal handler may take
 /// references.
 #[derive(Debug, Default)]
 pub(super) struct Sites {
     #[cfg(debug_assertions)]
     places: [HolderPlace; PLACES],
-    /// References from places for which there was no room.
+    /// The number of references from places for which there was no room.
     #[cfg(debug_assertions)]
     elsewhere: AtomicI64,
 }
 
-/// More places than a program takes references of one object at.
+/// More places than a program has at which it takes references to one object.
 #[cfg(debug_assertions)]
 const PLACES: usize = 16;
 
 #[cfg(debug_assertions)]
 #[derive(Debug, Default)]
 struct HolderPlace {
-    /// The location's address, 0 while the place is free. Writer: the first that needs a place.
+    /// The location's address, 0 while the place is free. Writer: the first thread that needs a
+    /// place.
     claimed: AtomicUsize,
-    /// Set by the thread that claimed, and by no other, so that setting it never blocks: a signal
+    /// Set only by the thread that claimed the place, so that setting it never blocks: a signal
     /// handler would wait for the thread that it interrupted.
     location: OnceLock<&'static Location<'static>>,
     held: AtomicI64,
@@ -43,13 +44,13 @@ struct HolderPlace {
 
 #[cfg(debug_assertions)]
 impl HolderPlace {
-    /// Returns whether the place is `location`'s, now or already.
+    /// Claims the place for `location`. Returns whether it belongs to `location`, newly or already.
     fn claim(&self, location: &'static Location<'static>) -> bool {
         let address = std::ptr::from_ref(location).addr();
         // Relaxed: the address only tells places apart; `location` is published by its own cell.
         match self.claimed.compare_exchange(0, address, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => self.location.set(location).is_ok(),
-            // One place has several addresses where it was compiled more than once.
+            // A location that was compiled more than once has several addresses.
             Err(claimed) => {
                 claimed == address || self.location.get().is_some_and(|own| *own == location)
             }
@@ -67,14 +68,14 @@ impl Sites {
         Site { location }
     }
 
-    /// Nothing to note.
+    /// Does nothing.
     #[cfg(not(debug_assertions))]
     #[inline(always)]
     pub(super) fn took(&self, _: impl Into<i64>) -> Site {
         Site {}
     }
 
-    /// Notes that a reference is gone that was taken at `site`.
+    /// Notes that a reference taken at `site` is gone.
     #[inline(always)]
     pub(super) fn gave(&self, site: Site) {
         #[cfg(debug_assertions)]
@@ -112,8 +113,7 @@ impl Sites {
     }
 }
 
-/// The error of a wait for a release that did not come in time: the references that keep it from
-/// coming.
+/// The error of a wait for a release that did not come in time: the references that prevent it.
 #[derive(Clone, Debug)]
 pub struct StillHeldError {
     pub(super) name: String,
@@ -133,8 +133,8 @@ impl StillHeldError {
     /// Returns the places in the source where the references were taken, with the number held from
     /// each; empty in release builds.
     ///
-    /// `None` sums up places beyond the first few. A plain `put` cannot know its get: it is listed
-    /// under its own place, negative.
+    /// `None` sums up places beyond the first few. A plain `put` cannot know its get, so it is
+    /// listed under its own place with a negative number.
     pub fn places(&self) -> impl Iterator<Item = (Option<&'static Location<'static>>, i64)> + '_ {
         self.sites.iter().copied()
     }

@@ -1,23 +1,24 @@
-//! Kills, whole: the steps before the barrier, the barrier, and the steps after.
+//! Complete kills: the steps before the barrier, the barrier, and the steps after it.
 //!
-//! Over any slots, and apart from `core`, so that the models run these very steps.
+//! They work over any slots and are separate from `core`, so that the models run exactly these
+//! steps.
 
 use std::collections::VecDeque;
 
 use super::switch::{After, Slots, Stopping, Switch};
 
-/// A count, as a kill sees it.
+/// A count as seen by a kill.
 pub(super) trait Counted {
     type Slots: Slots;
 
     fn switch(&self) -> &Switch<Self::Slots>;
     /// Reports a kill of a count that was dead already.
     fn second_kill(&self);
-    /// Reports and releases what a change of mode brought to light. With no lock held.
+    /// Reports and releases what a change of mode found. No lock is held.
     fn act(&self, after: After);
 }
 
-/// Kills each, behind one barrier. Returns how many were alive.
+/// Kills all of them behind one barrier. Returns how many were alive.
 pub(super) fn kill_many<C: Counted>(all: impl IntoIterator<Item = C>) -> usize {
     let all = all.into_iter();
     let begun = VecDeque::with_capacity(all.size_hint().0);
@@ -31,16 +32,16 @@ pub(super) fn kill_many<C: Counted>(all: impl IntoIterator<Item = C>) -> usize {
     killed
 }
 
-/// Kills, and calls `confirm` between the end of `tryget_live` and the release. Returns whether it
-/// was alive.
+/// Kills a count, and calls `confirm` after `tryget_live` has stopped succeeding and before the
+/// release. Returns whether the count was alive.
 pub(super) fn kill_and_confirm<C: Counted>(one: C, confirm: impl FnOnce()) -> bool {
     let Some(begun) = Begun::new(&one, true) else { return false };
     if begun.stopping.is_some() {
         one.switch().slots.barrier();
     }
     begun.finish(&one);
-    /// Puts the initial reference, which was kept so that nothing was released before: also if
-    /// `confirm` panics.
+    /// Puts the initial reference, even if `confirm` panics. It was kept so that nothing is
+    /// released before.
     struct Initial<C: Counted>(C);
     impl<C: Counted> Drop for Initial<C> {
         fn drop(&mut self) {
@@ -60,7 +61,8 @@ struct Begun {
 }
 
 impl Begun {
-    /// Does the part of a kill before the barrier; `None`, and a report, if it is dead.
+    /// Does the part of a kill before the barrier. If the count is dead, reports it and returns
+    /// `None`.
     fn new(one: &impl Counted, keep: bool) -> Option<Begun> {
         let begun = one.switch().begin_kill(keep);
         if begun.is_none() {
@@ -76,8 +78,8 @@ impl Begun {
     }
 }
 
-/// Kills that have begun. They are finished in any case, even if the iterator, a misuse hook or a
-/// release panics: a count that was closed and not folded would never be released. A second panic
+/// Kills that have begun. They are always finished, even if the iterator, a misuse hook or a
+/// release panics: a count that was closed but not folded would never be released. A second panic
 /// aborts.
 struct Kills<C: Counted> {
     begun: VecDeque<(C, Begun)>,
@@ -90,7 +92,7 @@ impl<C: Counted> Kills<C> {
         if !self.is_ordered {
             let waiting = self.begun.iter().filter(|(_, begun)| begun.stopping.is_some());
             let mut slots = waiting.map(|(one, _)| &one.switch().slots);
-            // The barrier is the process's: any slots that need one issue it for all.
+            // The barrier covers the process: any slots that need one issue it for all.
             if let Some(slots) = slots.find(|slots| slots.needs_barrier()) {
                 slots.barrier();
             }
@@ -121,14 +123,14 @@ mod tests {
     use crate::percpu_ref::{Options, PercpuArc, PercpuOwner, PercpuRef, Start};
     use crate::storage::Area;
 
-    /// How many barriers `act` issues.
+    /// Returns how many barriers `act` issues.
     fn barriers(act: impl FnOnce()) -> u32 {
         let before = barriers_of_this_thread();
         act();
         barriers_of_this_thread() - before
     }
 
-    /// One, where there are sequences.
+    /// Returns one where there are sequences, else zero.
     fn one() -> u32 {
         u32::from(Area::common().expect("address space").rseq().is_some())
     }

@@ -1,7 +1,7 @@
 //! Every interleaving, within loom's memory model: `RUSTFLAGS="--cfg loom" cargo test --release`.
 //!
-//! Each model runs over sequences and over locked rows. Those of mistakes pass only while loom
-//! finds the mistake, each by a message of its own.
+//! Each model runs over sequences and over locked rows. Models of mistakes pass only while loom
+//! finds the mistake, each by its own message.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use super::models::{Locked, Mistake, Model, Modelled, Sequences, was_per_cpu};
 use super::switch::Stopping;
 use crate::models::{Note, either_first, explore_all, explore_briefly, explore_within, witness};
 
-/// Explores with two preemptions, which show each of the mistakes here.
+/// Explores with two preemptions, which are enough to show each of the mistakes here.
 fn explore(model: impl Fn() + Sync + Send + 'static) {
     explore_briefly(2, model);
 }
 
-/// Instantiates a model for both ways to hold words.
+/// Instantiates a model for both implementations of words.
 macro_rules! on_both {
     ($model:ident: $sequences:ident, $locked:ident) => {
         #[test]
@@ -33,13 +33,13 @@ macro_rules! on_both {
     };
 }
 
-/// After a kill that others hold references across.
+/// Witnesses either thread as the last one, after a kill across which others hold references.
 fn witness_either_last<S: Modelled>(model: &Model<S>) {
     witness("a last put that the fold meets", model.releases() == 1);
     witness("a last put after the fold", model.releases() == 0);
 }
 
-/// A user that takes another reference, and puts both, while the owner kills.
+/// A user takes another reference, and puts both, while the owner kills.
 fn users_and_a_kill<S: Modelled>() {
     let model = Model::<S>::new();
     model.get();
@@ -56,7 +56,7 @@ fn users_and_a_kill<S: Modelled>() {
 on_both!(users_and_a_kill: loom_percpu_ref_1_releases_once,
     loom_percpu_ref_1_releases_once_locked);
 
-/// Two users that each hold a reference which was taken elsewhere.
+/// Two users each hold a reference that was taken elsewhere.
 fn each_put_meets_the_fold<S: Modelled>() {
     let model = Model::<S>::new();
     model.get();
@@ -73,18 +73,19 @@ on_both!(each_put_meets_the_fold: loom_percpu_ref_2_no_zero_too_early,
 
 /// Finds that folding CPU by CPU reaches zero early.
 ///
-/// The mistake: the bias goes first, then one CPU's word after the other is added.
+/// The mistake: the bias is removed first, then the CPUs' words are added one after the other.
 #[test]
 #[should_panic(expected = "released while held")]
 fn loom_percpu_ref_2_finds_an_early_zero() {
     explore_all(|| {
-        // Got on the second CPU: the words are 0 and 1. The first one's is folded with the bias.
+        // The get was on the second CPU: the words are 0 and 1. The first word is folded with the
+        // bias.
         let count = Arc::new(Count::new(1, false));
         assert!(count.bias(0));
         assert_eq!(count.kill(false), Kill::Done(Put::Held));
         let user = thread::spawn({
             let count = Arc::clone(&count);
-            // Another reference, for a while.
+            // Holds another reference for a while.
             move || count.get(1) && count.put(1) == Put::Last
         });
         let early = count.fold(0) == Put::Last;
@@ -94,14 +95,14 @@ fn loom_percpu_ref_2_finds_an_early_zero() {
     });
 }
 
-/// How a count stops counting per CPU.
+/// The way in which a count stops counting per CPU.
 #[derive(Clone, Copy, Debug)]
 enum Stop {
     Kill,
     KillAndConfirm,
     KillMany,
     ToAtomic,
-    /// By a thread that finds the gate closed by one that is gone.
+    /// By a thread that finds the gate closed by a thread that is gone.
     Help,
 }
 
@@ -113,7 +114,7 @@ impl Stop {
         match self {
             Stop::Kill => model.kill(),
             Stop::KillAndConfirm => model.kill_and_confirm(|| ()),
-            // The barrier is that of the first.
+            // The barrier is the first count's.
             Stop::KillMany => Model::over(model.switch.slots.beside()).kill_both(model),
             Stop::ToAtomic => model.to_atomic(),
             Stop::Help => {
@@ -125,11 +126,11 @@ impl Stop {
     }
 }
 
-/// A get while the count stops counting per CPU, which then is exact.
+/// A get while the count stops counting per CPU; the count is exact afterwards.
 fn a_get_meets<S: Modelled>(stop: Stop, mistake: Mistake) {
     explore(move || {
         let model = Model::over(S::with(mistake));
-        // What the other get goes by.
+        // The reference on which the other get relies.
         model.get();
         let user = model.spawn(|model| {
             model.get();
@@ -142,7 +143,7 @@ fn a_get_meets<S: Modelled>(stop: Stop, mistake: Mistake) {
     });
 }
 
-/// No add lands after the fold, however it stops.
+/// No add lands after the fold, however the counting stops.
 #[test]
 fn loom_percpu_ref_4_no_add_after_the_fold() {
     Stop::ALL.into_iter().for_each(|stop| a_get_meets::<Sequences>(stop, Mistake::Nothing));
@@ -154,7 +155,7 @@ fn loom_percpu_ref_4_no_add_after_fold_locked() {
     Stop::ALL.into_iter().for_each(|stop| a_get_meets::<Locked>(stop, Mistake::Nothing));
 }
 
-/// Each step that stops a count, left out or in the wrong place, and what loom says then.
+/// Each step that stops a count, omitted or misplaced, and loom's message in that case.
 macro_rules! finds_a_lost_get {
     ($($test:ident: $slots:ty, $stop:ident, $mistake:ident, $message:literal;)*) => {$(
         #[test]
@@ -195,7 +196,8 @@ fn confirm_against_tryget<S: Modelled>(atomic: bool, live: bool) {
     let user = model.spawn({
         let confirmed = Arc::clone(&confirmed);
         move |model| {
-            // Acquire: pairs with the Release below: after the confirmation means after it.
+            // Acquire: pairs with the Release below, so that a get counts as late only if it
+            // follows the confirmation.
             let late = confirmed.load(Ordering::Acquire);
             let took = model.try_get(live);
             witness("a tryget that succeeds", took);
@@ -224,15 +226,15 @@ on_both!(confirm_per_cpu: loom_percpu_ref_3_confirm_ends_tryget,
 on_both!(confirm_atomic: loom_percpu_ref_3_tryget_in_atomic,
     loom_percpu_ref_3_tryget_in_atomic_locked);
 
-/// The mistake: death is not looked at.
+/// The mistake: the get does not check for death.
 #[test]
 #[should_panic(expected = "a tryget_live after the confirmation")]
 fn loom_percpu_ref_3_finds_a_tryget_after_death() {
     explore(|| confirm_against_tryget::<Sequences>(false, false));
 }
 
-/// A barrier for one closing whose thread comes late: another one has folded, opened the gate and
-/// closed it again.
+/// A thread folds late after its barrier for one closing: another thread has folded, opened the
+/// gate and closed it again.
 fn a_late_fold<S: Modelled>(fold: fn(&Model<S>, Stopping)) {
     let model = Model::<S>::new();
     model.get();
@@ -264,7 +266,7 @@ fn a_late_fold_of_its_own_opening<S: Modelled>() {
 on_both!(a_late_fold_of_its_own_opening: loom_percpu_ref_5_a_late_fold_is_void,
     loom_percpu_ref_5_a_late_fold_is_void_locked);
 
-/// The mistake: the number of the opening is not looked at.
+/// The mistake: the fold does not check the number of the opening.
 #[test]
 #[should_panic(expected = "a late fold: a get was lost")]
 fn loom_percpu_ref_5_finds_a_fold_of_any_opening() {
@@ -307,7 +309,7 @@ fn loom_percpu_ref_5_modes_serialise_locked() {
     bounded(changes_of_mode::<Locked>);
 }
 
-/// A kill that is taken back in time, or not, then killed again.
+/// A kill that is undone in time, or not, and then another kill.
 fn kill_against_resurrect<S: Modelled>() {
     let model = Model::<S>::new();
     model.get();
@@ -328,8 +330,8 @@ fn kill_against_resurrect<S: Modelled>() {
 on_both!(kill_against_resurrect: loom_percpu_ref_5_resurrect_meets_put,
     loom_percpu_ref_5_resurrect_meets_put_locked);
 
-/// A lookup that races a new life finds it, or nothing; its count is not lost in words of the old
-/// one.
+/// A lookup that races with a new life finds it, or nothing; its count is not lost in words of the
+/// old life.
 fn lookup_against_reinit<S: Modelled>() {
     let model = Model::<S>::new();
     model.get();
@@ -349,8 +351,8 @@ fn lookup_against_reinit<S: Modelled>() {
 on_both!(lookup_against_reinit: loom_percpu_ref_5_lookup_meets_reinit,
     loom_percpu_ref_5_lookup_meets_reinit_locked);
 
-/// A thread that took a reference in a new life, and takes another after that life stopped counting
-/// per CPU: the count that it then meets is not that of the life before.
+/// A thread takes a reference in a new life, and another after that life stopped counting per CPU:
+/// it does not meet the count of the previous life.
 fn holder_of_a_new_life<S: Modelled>(take: fn(&Model<S>)) {
     let model = Model::<S>::new();
     model.kill();
@@ -377,7 +379,7 @@ fn holder_takes_another<S: Modelled>() {
 on_both!(holder_takes_another: loom_percpu_ref_5_new_life_takes_more,
     loom_percpu_ref_5_new_life_takes_more_locked);
 
-/// The same, of one that asks about the count.
+/// The same for a thread that queries the count.
 fn holder_asks<S: Modelled>() {
     holder_of_a_new_life::<S>(|model| model.must_be_alive());
 }
@@ -386,7 +388,7 @@ on_both!(holder_asks: loom_percpu_ref_5_new_life_is_not_old,
 
 /// Finds a get that is not ordered after the opening.
 ///
-/// The mistake: nothing orders the count after the opening that the gate told of.
+/// The mistake: nothing orders the count after the opening that the gate showed.
 #[test]
 #[should_panic(expected = "met the count of the life before")]
 fn loom_percpu_ref_5_finds_an_unordered_get() {
@@ -399,8 +401,8 @@ fn loom_percpu_ref_5_finds_an_unordered_get() {
     });
 }
 
-/// A reference of a new life that one thread takes and another is handed. Of locked rows alone: a
-/// sequence's plain load is ordered by the machine here, which loom does not know.
+/// One thread takes a reference of a new life and hands it to another. For locked rows only: the
+/// machine orders a sequence's plain load here, which loom does not know.
 fn handed_over(mistake: Mistake) {
     explore(move || {
         let model = Model::over(Locked::with(mistake));
@@ -421,7 +423,7 @@ fn handed_over(mistake: Mistake) {
             let handed = handed.load(Ordering::Acquire);
             witness("a reference that is handed over", handed);
             if handed {
-                // Without the fence: loom pairs it with what other threads have read as well.
+                // Without the fence: loom pairs it with reads by other threads as well.
                 let took = model.switch.get_one_unordered();
                 assert!(took, "met the count of the life before");
                 witness("one that is counted after the stop", !was_per_cpu());
@@ -439,20 +441,20 @@ fn handed_over(mistake: Mistake) {
     });
 }
 
-/// A reference that is handed over is of the new life; with locked adds.
+/// A reference that is handed over belongs to the new life, with locked adds.
 #[test]
 fn loom_percpu_ref_5_handed_over_is_new_locked() {
     handed_over(Mistake::Nothing);
 }
 
-/// Finds an add that is not ordered after the beginning of the life.
+/// Finds an add that is not ordered after the start of the life.
 #[test]
 #[should_panic(expected = "met the count of the life before")]
 fn loom_percpu_ref_5_finds_an_unordered_add() {
     handed_over(Mistake::AddWithoutAcquire);
 }
 
-/// What was written before any put is visible to the thread that releases; `Model::act` looks.
+/// Writes made before any put are visible to the thread that releases; `Model::act` checks it.
 fn writes_before_puts<S: Modelled>() {
     let model = Model::<S>::new();
     model.get();
@@ -468,7 +470,7 @@ fn writes_before_puts<S: Modelled>() {
 on_both!(writes_before_puts: loom_percpu_ref_6_release_sees_writes,
     loom_percpu_ref_6_release_sees_writes_locked);
 
-/// A killer that a fork leaves behind after closing: two that help, and a put.
+/// A fork leaves a killer behind after closing: two threads help, and one puts.
 fn helpers_of_a_vanished_killer<S: Modelled>() {
     let model = Model::<S>::new();
     model.get();
@@ -494,7 +496,7 @@ fn helpers_of_a_vanished_killer<S: Modelled>() {
 on_both!(helpers_of_a_vanished_killer: loom_percpu_ref_a_lost_killer_helped,
     loom_percpu_ref_a_lost_killer_helped_locked);
 
-/// Users, a change of mode, and a kill that is taken back: the mix that no model above has.
+/// Users, a change of mode, and a kill that is undone: a mix that no model above has.
 fn changes_of_mode_against_resurrect<S: Modelled>() {
     let model = Model::<S>::new();
     let user = model.spawn(|model| {

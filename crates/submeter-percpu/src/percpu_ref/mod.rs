@@ -1,16 +1,16 @@
 //! Reference counts that cost a plain add on the running CPU until they are killed.
 //!
-//! [`PercpuRef`] is the kernel's `percpu_ref`: get and put while alive, kill, then learn of the
-//! last put. [`PercpuArc`] puts a pointer on top.
+//! [`PercpuRef`] is the kernel's `percpu_ref`: get and put while it is alive, kill it, then learn
+//! of the last put. [`PercpuArc`] puts a pointer on top.
 //!
-//! Trade-offs: while it is alive, the count is not known; it takes a word per CPU and some 150
+//! Trade-offs: the count is not known while it is alive; it takes a word per CPU and some 150
 //! bytes; a kill interrupts every CPU that runs a thread of this process (some tens of
 //! microseconds, however many references one [`kill_many`](PercpuRef::kill_many) kills). For counts
 //! that come and go with each request use [`RcuRef`](crate::rcuref::RcuRef) or `Arc`.
 //!
 //! From the bottom up, each file using only those before it: `rows`, `count` (the word that knows),
-//! `switch` (its two modes), `kill`, `raw` (the words), `holders`, `core`, the two faces, `api` and
-//! `arc`, and `index` and `owner_map`, where owners are found by name.
+//! `switch` (its two modes), `kill`, `raw` (the words), `holders`, `core`, the two interfaces,
+//! `api` and `arc`, and `index` and `owner_map`, where owners are found by name.
 
 #[cfg(not(loom))]
 mod api;

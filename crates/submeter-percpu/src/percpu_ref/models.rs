@@ -1,14 +1,14 @@
-//! What the model checkers run: the real count, switch, kills and rows, over two ways to hold
-//! words.
+//! The subject of the model checkers: the real count, switch, kills and rows, over two
+//! implementations of words.
 //!
-//! A sequence is a critical section of its CPU: whole or not at all. Its loads and its store are
-//! plain, and so are the loads of a fold, which no lock orders: only the barrier does, which waits
-//! for the section that each CPU is in. The locked rows are the real ones. Either way a get counts
-//! on the first CPU and a put on the second, the worst that migration can do.
+//! A sequence is a critical section of its CPU: it happens whole or not at all. Its loads and its
+//! store are plain. So are the loads of a fold, which no lock orders: only the barrier does, by
+//! waiting for the section that each CPU is in. The locked rows are the real ones. Either way a get
+//! counts on the first CPU and a put on the second, the worst case of migration.
 
 use std::cell::Cell;
 use std::sync::Arc;
-// Not the checkers': what the models note for themselves must add neither orders nor states.
+// Not the checkers' atomics: the models' own notes must add neither orderings nor states.
 use std::sync::atomic::{AtomicI32 as Notes, Ordering::Relaxed as Noted};
 
 use super::count::{Put, Revival};
@@ -20,18 +20,18 @@ use crate::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use loom::sync::Mutex;
 use loom::thread::{self, JoinHandle};
 
-/// What slots get wrong.
+/// The mistake that slots make.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Mistake {
     #[default]
     Nothing,
-    /// Nothing waits for adds under way; without sequences: rows are summed and left alive.
+    /// Nothing waits for adds under way; without sequences, rows are summed and left alive.
     NoBarrier,
     /// The barrier is issued before the gate closes.
     BarrierTooEarly,
     /// The gate is tested before the section begins.
     TestOutside,
-    /// An add to a row is not ordered after what began the life.
+    /// An add to a row is not ordered after the start of the life.
     AddWithoutAcquire,
 }
 
@@ -50,10 +50,10 @@ fn noted(taken: bool) -> bool {
     taken
 }
 
-/// A way to hold words, right or with a mistake.
+/// An implementation of words, correct or with a mistake.
 pub(super) trait Modelled: Slots + Default + Send + Sync + 'static {
     fn with(mistake: Mistake) -> Self;
-    /// Words of another count on the same machine.
+    /// Makes the words of another count on the same machine.
     fn beside(&self) -> Self;
 }
 
@@ -62,7 +62,7 @@ pub(super) trait Modelled: Slots + Default + Send + Sync + 'static {
 struct Cpus([Mutex<()>; 2]);
 
 impl Cpus {
-    /// What `membarrier` does.
+    /// Does what `membarrier` does.
     fn wait(&self) {
         for cpu in &self.0 {
             drop(cpu.lock().expect("nobody panics inside"));
@@ -85,7 +85,7 @@ impl Sequences {
     }
 
     fn sum(&self) -> i64 {
-        // Acquire: as the real one.
+        // Acquire: as in the real one.
         self.words.iter().map(|word| word.load(Ordering::Acquire)).sum()
     }
 }
@@ -117,7 +117,7 @@ impl Slots for Sequences {
         let _section = self.cpus.0[cpu].lock().expect("nobody panics inside");
         let open = outside.unwrap_or_else(|| self.is_open());
         if open {
-            // Relaxed, both: a plain load and a plain store of the sequence.
+            // Relaxed, both: the sequence's plain load and plain store.
             let before = self.words[cpu].load(Ordering::Relaxed);
             self.words[cpu].store(before + n, Ordering::Relaxed);
         }
@@ -129,7 +129,7 @@ impl Slots for Sequences {
     }
 
     fn is_open(&self) -> bool {
-        // Relaxed: a plain load of the sequence; as the real one elsewhere.
+        // Relaxed: the sequence's plain load; elsewhere as in the real one.
         self.gate.load(Ordering::Relaxed) != 0
     }
 
@@ -138,7 +138,7 @@ impl Slots for Sequences {
     }
 
     fn open(&self) {
-        // Release: as the real one.
+        // Release: as in the real one.
         self.gate.store(2, Ordering::Release);
     }
 
@@ -146,7 +146,7 @@ impl Slots for Sequences {
         if self.mistake == Mistake::BarrierTooEarly {
             self.cpus.wait();
         }
-        // Relaxed: as the real one.
+        // Relaxed: as in the real one.
         self.gate.store(0, Ordering::Relaxed);
     }
 
@@ -200,7 +200,7 @@ impl Slots for Locked {
 
     fn add_slow(&self, n: i64) -> bool {
         let row = &self.rows[usize::from(n < 0)].0;
-        // Relaxed: a hint, as the real one.
+        // Relaxed: a hint, as in the real one.
         if self.live.load(Ordering::Relaxed) == 0 {
             return noted(false);
         }
@@ -211,7 +211,7 @@ impl Slots for Locked {
     }
 
     fn is_open(&self) -> bool {
-        // Relaxed: as the real one.
+        // Relaxed: as in the real one.
         self.live.load(Ordering::Relaxed) != 0
     }
 
@@ -222,12 +222,12 @@ impl Slots for Locked {
 
     fn open(&self) {
         self.rows.iter().for_each(|(row, _)| rows::live(row));
-        // Relaxed: as the real one.
+        // Relaxed: as in the real one.
         self.live.store(1, Ordering::Relaxed);
     }
 
     fn close(&self) {
-        // Relaxed: as the real one.
+        // Relaxed: as in the real one.
         self.live.store(0, Ordering::Relaxed);
     }
 
@@ -240,7 +240,7 @@ impl Slots for Locked {
     fn collect(&self) -> i64 {
         let each = self.rows.iter().map(|(row, collected)| {
             if self.mistake == Mistake::NoBarrier {
-                // Acquire: as the exchange of `die`, which this leaves out.
+                // Acquire: as in the exchange of `die`, which this leaves out.
                 return row.load(Ordering::Acquire) - (1 << 62);
             }
             rows::die(row, collected);
@@ -250,15 +250,15 @@ impl Slots for Locked {
     }
 }
 
-/// A count under a checker, with what is known about it from outside.
+/// A count under a checker, with outside knowledge about it.
 pub(super) struct Model<S> {
     pub(super) switch: Switch<S>,
-    /// References that somebody holds, the initial one included. Lowered before a put.
+    /// The number of references held, including the initial one. Lowered before a put.
     held: Notes,
     releases: Notes,
-    /// Written, without order of its own, by who then puts.
+    /// Written, without any ordering of its own, by the thread that then puts.
     written: [AtomicU32; 4],
-    /// How many of those the release must see.
+    /// The number of these writes that the release must see.
     writers: Notes,
 }
 
@@ -277,7 +277,7 @@ impl<S: Modelled> Model<S> {
         })
     }
 
-    /// Calls `act` on a thread of its own.
+    /// Calls `act` on a new thread.
     pub(super) fn spawn<T: Send + 'static>(
         self: &Arc<Self>,
         act: impl FnOnce(&Model<S>) -> T + Send + 'static,
@@ -308,7 +308,7 @@ impl<S: Modelled> Model<S> {
     /// Writes something that the release must see, then puts.
     pub(super) fn write_and_put(&self, place: usize) {
         self.writers.fetch_add(1, Noted);
-        // Relaxed: the puts alone are to order it.
+        // Relaxed: only the puts may order it.
         self.written[place].store(1, Ordering::Relaxed);
         self.put();
     }
@@ -347,7 +347,7 @@ impl<S: Modelled> Model<S> {
         assert!(kill_and_confirm(self, confirmed), "killed once");
     }
 
-    /// Takes the kill back. Returns whether it did.
+    /// Undoes the kill. Returns whether it did.
     pub(super) fn resurrect(&self) -> bool {
         let (revival, after) = self.switch.resurrect();
         assert_ne!(revival, Revival::NotDead, "killed before");
@@ -385,24 +385,25 @@ impl<S: Modelled> Model<S> {
                 self.writers.load(Noted) as usize,
                 "a write before a put is not visible"
             );
-            // Last: its load is Acquire, and would stand in for what the put lacks.
+            // This check is last: its load is Acquire, and would hide an ordering that the put
+            // lacks.
             assert_eq!(self.switch.count.exact(), Some(0));
         }
     }
 
-    /// Called when the count is exact, and no thread changes it.
+    /// Checks the count. It must be exact, and no thread may be changing it.
     pub(super) fn must_be_exact(&self, what: &str) {
         let (counted, held) = (self.switch.count.exact(), self.held.load(Noted));
         assert_eq!(counted, Some(held.into()), "{what}: a get was lost");
     }
 
-    /// Called while a reference is held, and no thread kills.
+    /// Checks that the count is alive. A reference must be held, and no thread may be killing.
     pub(super) fn must_be_alive(&self) {
         let count = self.switch.count_since_opening();
         assert!(!count.is_dead() && count.exact() != Some(0), "told of another life");
     }
 
-    /// Ends a life in which the initial reference alone is left.
+    /// Ends a life in which only the initial reference is left.
     pub(super) fn end(&self) {
         assert_eq!(self.releases(), 0, "released while alive");
         self.kill();
@@ -413,7 +414,7 @@ impl<S: Modelled> Model<S> {
         self.releases.load(Noted)
     }
 
-    /// Called once everything is put and joined.
+    /// Checks for one release, once everything has been put and joined.
     pub(super) fn must_be_released(&self) {
         assert_eq!(self.releases(), 1, "never released");
         assert_eq!(self.switch.put_one(), Put::Below, "zero is exact");

@@ -12,28 +12,28 @@ use crate::backend::locked::{self, LockedWord};
 use crate::storage::{Area, Words};
 use crate::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-/// The words of an area with sequences: one per CPU row. Without: two per locked row.
+/// The words of a count: with sequences one per CPU row, without them two per locked row.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct AreaSlots {
     /// Never takes an add where there are no sequences.
     pub(super) word: GatedWord,
-    /// In a box: every group has one of these, and most machines have sequences.
+    /// Boxed: every group has one of these, and most machines have sequences.
     locked: Option<Box<Locked>>,
 }
 
 /// The words of an area without sequences.
 #[derive(Debug)]
 struct Locked {
-    /// Where adds go.
+    /// The words to which adds go.
     counted: LockedWord,
     /// The row's count when it died.
     collected: LockedWord,
     hint: ResolvedHint,
-    /// Whether the rows are live: a hint that spares a locked add to a dead one. Writer: the
-    /// lock's holder.
+    /// Whether the rows are live: a hint that saves a locked add to a dead row. Writer: the lock's
+    /// holder.
     live: AtomicBool,
-    /// Takes the words back.
+    /// Frees the words on drop.
     _words: Words,
 }
 
@@ -46,8 +46,8 @@ impl Locked {
 
 impl AreaSlots {
     pub(super) fn new(area: &Area) -> io::Result<AreaSlots> {
-        // Where there are sequences, a thread that cannot use them counts in the shared word: it is
-        // rare, and locked rows would cost every kill a visit.
+        // Where there are sequences, a thread that cannot use them counts in the shared word: this
+        // is rare, and locked rows would cost every kill a visit.
         if area.rseq().is_some() {
             return Ok(AreaSlots { word: GatedWord::new(area)?, locked: None });
         }
@@ -71,9 +71,9 @@ impl AreaSlots {
         Some(locked.counted.at(row))
     }
 
-    /// As [`row_here`](Self::row_here), if one load yields its number: the first choice of a put or
-    /// get where there are no sequences. Calls nothing, so that its caller has no register to save:
-    /// a store in front of a locked instruction is paid for in full.
+    /// Returns the same row as [`row_here`](Self::row_here) if one load yields its number: the
+    /// first choice of a put or get where there are no sequences. Calls nothing, so that its caller
+    /// has no register to save: the full cost of a store before a locked instruction is paid.
     #[inline(always)]
     pub(super) fn row_by_hint(&self) -> Option<&AtomicI64> {
         let locked = self.locked.as_deref().filter(|locked| locked.is_live())?;
@@ -141,7 +141,7 @@ impl Slots for AreaSlots {
     }
 
     fn needs_barrier(&self) -> bool {
-        // Locked rows need none: each dies by one instruction on the word that its adders add to.
+        // Locked rows need none: each dies by one instruction on the word to which its adders add.
         self.locked.is_none()
     }
 
@@ -149,7 +149,7 @@ impl Slots for AreaSlots {
         if self.needs_barrier() {
             #[cfg(test)]
             BARRIERS.set(BARRIERS.get() + 1);
-            // Going on would release objects in use.
+            // Continuing would release objects in use.
             barrier::wait().expect("what the start-up probe found to work");
         }
     }
@@ -167,8 +167,8 @@ impl Slots for AreaSlots {
     }
 }
 
-/// A name, in place where it is short, as most paths of groups are: a block of memory of its own
-/// would take more than it holds, and a lookup would follow one pointer more.
+/// A name, stored inline where it is short, as most paths of groups are: a separate allocation
+/// would be larger than the name, and a lookup would follow one more pointer.
 #[derive(Clone, Debug)]
 pub(super) enum Name {
     Static(&'static str),
@@ -181,11 +181,11 @@ const _: () = assert!(size_of::<Name>() <= 24, "every group has one");
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ShortName {
     len: u8,
-    /// Invariant: the first `len` are a string.
+    /// Invariant: the first `len` bytes are a string.
     bytes: [u8; SHORT],
 }
 
-/// What [`Name`] has room for beside two lengths.
+/// The number of bytes for which [`Name`] has room beside two lengths.
 const SHORT: usize = 22;
 
 impl Name {
@@ -195,7 +195,8 @@ impl Name {
             Name::Static(name) => name,
             Name::Short(name) => {
                 let bytes = &name.bytes[..usize::from(name.len)];
-                // SAFETY: 1. They are a string: `from` alone makes a `ShortName`, of one.
+                // SAFETY: 1. The bytes are a string: only `from` makes a `ShortName`, and makes it
+                // from one.
                 unsafe { std::str::from_utf8_unchecked(bytes) }
             }
             Name::Long(name) => name,
@@ -220,7 +221,7 @@ impl From<Cow<'static, str>> for Name {
 #[cfg(test)]
 thread_local!(static BARRIERS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) });
 
-/// How many barriers the calling thread has issued.
+/// Returns how many barriers the calling thread has issued.
 #[cfg(test)]
 pub(super) fn barriers_of_this_thread() -> u32 {
     BARRIERS.get()

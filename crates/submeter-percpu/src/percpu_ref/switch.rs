@@ -2,21 +2,21 @@
 //!
 //! # The protocol
 //! To **stop** counting per CPU: close the gate; issue one barrier; fold (add the sum of the CPUs'
-//! words and take the bias away, in one operation). A sequence tests the gate in the section that
-//! commits, so after the barrier every one has committed and is visible, or starts again and finds
-//! the gate closed: nothing is added to a word that was summed.
+//! words and remove the bias, in one operation). A sequence tests the gate in the section that
+//! commits, so after the barrier every sequence has either committed and is visible, or restarts
+//! and finds the gate closed: nothing is added to a word that was summed.
 //!
 //! To **start**: add the bias, less what the words hold; open the gate. Words are never written
-//! from elsewhere, not even to zero them: a sequence's plain add would bring the old value back,
+//! from another CPU, not even to zero them: a sequence's plain add would bring the old value back,
 //! and on ARM a sequence could load its word before the gate and the zeroing after. The difference
 //! of two sums needs neither a store nor a second barrier.
 //!
 //! The lock is *not* held across the barrier, so that many references share one, and so that a fork
 //! hardly ever copies a held lock. Between closing and folding the state is "closed and biased",
-//! which says all that is needed to finish the job: a thread that wants to change the mode in that
-//! state issues a barrier of its own and folds. The second one finds that it is done: by the bias,
-//! or by the number of the opening, if the gate was opened and closed again in between and the
-//! barrier was issued too early for that.
+//! which is all that is needed to finish the job: a thread that wants to change the mode in that
+//! state issues a barrier of its own and folds. The second thread finds the work done: by the bias,
+//! or by the number of the opening if the gate was opened and closed again in between, in which
+//! case its barrier was issued too early for the second closing.
 
 use std::ops::BitOr;
 
@@ -24,28 +24,29 @@ use super::count::{Count, Kill, Put, Revival};
 use crate::fork_lock::{ForkLock, Held};
 use crate::sync::atomic::{AtomicU32, Ordering, fence};
 
-/// Words, one per CPU, that take adds while they are open. Changed with the switch's lock held.
+/// Words, one per CPU, that take adds while they are open. The mode is changed with the switch's
+/// lock held.
 pub(super) trait Slots {
     /// Tries once to add the constant 1 or -1, if open. Returns whether it was done.
     fn add_one<const N: i32>(&self) -> bool;
     /// Tries once to add `n`, if open. Returns whether it was done.
     fn add(&self, n: i64) -> bool;
-    /// Adds `n`, if open, after one of the above did not. Returns whether it was done.
+    /// Adds `n`, if open, after one of the methods above did not. Returns whether it was done.
     fn add_slow(&self, n: i64) -> bool;
     /// Returns whether adds are taken.
     fn is_open(&self) -> bool;
-    /// Prepares to open, and returns what the words sum up to already. In atomic mode.
+    /// Prepares to open, and returns the current sum of the words. The count is in atomic mode.
     fn prepare(&self) -> i64;
-    /// Takes adds from now on. Biased.
+    /// Takes adds from now on. The count is biased.
     fn open(&self);
-    /// Takes no adds after the next barrier. Biased.
+    /// Takes no adds after the next barrier. The count is biased.
     fn close(&self);
-    /// Returns whether [`barrier`](Slots::barrier) does anything. One serves all slots of a process
-    /// that are closed by then.
+    /// Returns whether [`barrier`](Slots::barrier) does anything. One barrier serves all slots of
+    /// the process that are closed by then.
     fn needs_barrier(&self) -> bool;
-    /// Waits until no add is under way that found it open.
+    /// Waits until no add that found the slots open is under way.
     fn barrier(&self);
-    /// Sums the words. Closed, and after the barrier.
+    /// Sums the words. The slots are closed, and the barrier has been issued.
     fn collect(&self) -> i64;
 }
 
@@ -57,27 +58,28 @@ pub(super) struct Switch<S> {
     pub(super) count: Count,
     /// Guards `slots`' mode, `opened`, the death and the bias in `count`.
     lock: ForkLock,
-    /// Bits: [`STICKY`], and above it how often the slots were opened. Wraps around; a barrier does
-    /// not take that long. One word for both, since every group has one. Writer: the lock's holder.
+    /// Bits: [`STICKY`], and above it how often the slots were opened. That number wraps around,
+    /// but no barrier takes that long. One word holds both, since every group has one. Writer: the
+    /// lock's holder.
     opened: AtomicU32,
 }
 
-/// Stay in atomic mode whatever is revived.
+/// The count stays in atomic mode across revivals.
 const STICKY: u32 = 1;
-/// One opening more.
+/// One opening.
 const OPENED: u32 = 2;
 
 /// The work that remains after a barrier: the number of the opening that was closed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stopping(u32);
 
-/// The findings of a change of mode, for the caller to act on after it let go.
+/// The findings of a change of mode, on which the caller acts after it has released the lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub(super) struct After {
-    /// The last reference is gone: release.
+    /// The last reference is gone: the caller releases.
     pub(super) last: bool,
-    /// There were more puts than gets: report.
+    /// There were more puts than gets: the caller reports it.
     pub(super) below: bool,
 }
 
@@ -96,7 +98,7 @@ impl BitOr for After {
 }
 
 impl<S: Slots> Switch<S> {
-    /// Starts per CPU unless `sticky` or `dead`, with one reference unless `dead`.
+    /// Starts counting per CPU unless `sticky` or `dead`, with one reference unless `dead`.
     pub(super) fn new(slots: S, sticky: bool, dead: bool) -> Switch<S> {
         let switch = Switch {
             slots,
@@ -110,16 +112,16 @@ impl<S: Slots> Switch<S> {
         switch
     }
 
-    /// Takes a reference. False when there was none to go by: nothing was taken.
+    /// Takes a reference. If none was held, takes nothing and returns false.
     ///
-    /// The real count has the first half in `Core::get`, and the second in a function of its own,
-    /// as those below: in line, its registers would be saved by the first half too.
+    /// The real count has the first half in `Core::get` and the second in a separate function, like
+    /// those below: inlined, it would make the first half save its registers too.
     #[cfg(loom)]
     pub(super) fn get_one(&self) -> bool {
         self.slots.add_one::<1>() || self.get_slow(1)
     }
 
-    /// The rest of a get, of `n` references, that the slots did not take at once.
+    /// Completes a get of `n` references that the slots did not take at once.
     #[inline]
     pub(super) fn get_slow(&self, n: u32) -> bool {
         let n = i64::from(n);
@@ -148,7 +150,7 @@ impl<S: Slots> Switch<S> {
         if self.slots.add_one::<-1>() { Put::Held } else { self.put_slow(1) }
     }
 
-    /// The rest of a put, of `n` references, that the slots did not take at once.
+    /// Completes a put of `n` references that the slots did not take at once.
     #[inline]
     pub(super) fn put_slow(&self, n: u32) -> Put {
         let n = i64::from(n);
@@ -157,30 +159,31 @@ impl<S: Slots> Switch<S> {
 
     /// Returns the count, for a thread that holds no lock.
     ///
-    /// A thread that a sequence served since the gate was opened last knows of that opening, but is
-    /// not ordered after it: the sequence loads the gate by a plain load. Without more, it could
-    /// find the count of the life before, at zero, and take the reference that it holds for none.
-    /// To order the sequences would cost every one of them; this costs those that are refused.
+    /// A thread whose sequence committed since the gate was last opened knows of that opening, but
+    /// is not ordered after it: the sequence reads the gate with a plain load. Without the fence,
+    /// the thread could find the count of the previous life, at zero, and conclude that the
+    /// reference it holds does not exist. Ordering the sequences would cost every one of them; the
+    /// fence costs only those that are refused.
     ///
-    /// A thread that receives such a reference is ordered by the handover. That orders the plain
-    /// load too. On every machine that has sequences, if one thread has seen a store and then
+    /// A thread that receives such a reference is ordered by the handover, which orders the plain
+    /// load too: on every machine that has sequences, if one thread has seen a store and then
     /// passes a message to another, the other sees the store too.
     #[inline]
     pub(super) fn count_since_opening(&self) -> &Count {
-        // Acquire: pairs with the Release in `GatedWord::open`, which a sequence of this thread's
-        // read from. (Rows need none: their adds are Acquire.)
+        // Acquire: pairs with the Release in `GatedWord::open`, from which a sequence of this
+        // thread read. (Rows need none: their adds are Acquire.)
         fence(Ordering::Acquire);
         &self.count
     }
 
-    /// The mistake of doing without that order.
+    /// The mistake of omitting that order.
     #[cfg(loom)]
     pub(super) fn get_one_unordered(&self) -> bool {
         self.slots.add_one::<1>() || self.slots.add_slow(1) || self.count.get(1)
     }
 
-    /// Marks it dead and closes, unless it was dead (`None`). With `keep`, the initial reference
-    /// remains for the caller to put.
+    /// Marks the count dead and closes the slots, unless it was already dead (`None`). With `keep`,
+    /// the initial reference remains for the caller to put.
     pub(super) fn begin_kill(&self, keep: bool) -> Option<(After, Option<Stopping>)> {
         let held = self.lock.lock();
         match self.count.kill(keep) {
@@ -189,7 +192,7 @@ impl<S: Slots> Switch<S> {
         }
     }
 
-    /// Closes, to stay so until per-CPU mode is asked for.
+    /// Closes the slots, and keeps them closed until per-CPU mode is requested.
     pub(super) fn begin_atomic(&self) -> Option<Stopping> {
         let held = self.lock.lock();
         // Relaxed: read with the lock held.
@@ -197,21 +200,21 @@ impl<S: Slots> Switch<S> {
         self.close(&held)
     }
 
-    /// Changes to atomic mode, to stay there until per-CPU mode is asked for.
+    /// Changes to atomic mode, and stays there until per-CPU mode is requested.
     pub(super) fn to_atomic(&self) -> After {
         let Some(stopping) = self.begin_atomic() else { return After::default() };
         self.slots.barrier();
         self.finish(stopping)
     }
 
-    /// Folds a closed count, unless another thread did. After a barrier that was issued after the
-    /// closing.
+    /// Folds a closed count unless another thread already did. The caller has issued a barrier
+    /// after the closing.
     pub(super) fn finish(&self, stopping: Stopping) -> After {
         let held = self.lock.lock();
         self.fold(&held, stopping)
     }
 
-    /// The mistake of taking any barrier for that of the closing: folds whatever is closed.
+    /// The mistake of accepting any barrier as that of the closing: folds whatever is closed.
     #[cfg(loom)]
     pub(super) fn finish_any(&self) -> After {
         let held = self.lock.lock();
@@ -221,8 +224,8 @@ impl<S: Slots> Switch<S> {
         }
     }
 
-    /// Forgets that atomic mode was asked for, and opens unless it is dead, or no reference is left
-    /// to count.
+    /// Forgets that atomic mode was requested, and opens unless the count is dead or no reference
+    /// is left to count.
     pub(super) fn to_percpu(&self) -> After {
         let (held, after) = self.settle();
         // Relaxed: read with the lock held.
@@ -243,8 +246,7 @@ impl<S: Slots> Switch<S> {
         (revival, after)
     }
 
-    /// Starts again from zero, if it is dead, at zero, and `restart` agrees. Returns whether it
-    /// did.
+    /// Starts again if the count is dead and at zero, and `restart` agrees. Returns whether it did.
     pub(super) fn reinit(&self, restart: impl FnOnce() -> bool) -> (bool, After) {
         let (held, after) = self.settle();
         let ready = self.count.is_dead() && self.count.exact() == Some(0);
@@ -256,8 +258,8 @@ impl<S: Slots> Switch<S> {
         (done, after)
     }
 
-    /// Finishes what a thread left between closing and folding, perhaps without end (in a fork's
-    /// child).
+    /// Finishes the change that a thread left between closing and folding, perhaps for good (in a
+    /// forked child).
     pub(super) fn help(&self) -> After {
         self.settle().1
     }
@@ -279,13 +281,13 @@ impl<S: Slots> Switch<S> {
     }
 
     fn unfinished(&self, _: &Held<'_>) -> Option<Stopping> {
-        // A killer lets go of the lock with the slots closed, unless a fork left it behind in
+        // A killer releases the lock with the slots closed, unless a fork left it behind in
         // between.
         if self.slots.is_open() && self.count.is_dead() {
             self.slots.close();
         }
         let unfinished = self.count.is_biased() && !self.slots.is_open();
-        // Relaxed: with the lock held.
+        // Relaxed: the lock is held.
         unfinished.then(|| Stopping(self.opened.load(Ordering::Relaxed) & !STICKY))
     }
 
@@ -305,13 +307,13 @@ impl<S: Slots> Switch<S> {
     }
 
     fn open_if_wanted(&self, _: &Held<'_>) {
-        // Relaxed: with the lock held.
+        // Relaxed: the lock is held.
         if self.opened.load(Ordering::Relaxed) & STICKY != 0 || self.slots.is_open() {
             return;
         }
         let base = self.slots.prepare();
         if self.count.bias(base) {
-            // Relaxed: with the lock held.
+            // Relaxed: the lock is held.
             self.opened.fetch_add(OPENED, Ordering::Relaxed);
             self.slots.open();
         }

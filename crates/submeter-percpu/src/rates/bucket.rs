@@ -1,21 +1,22 @@
-//! The words of a bucket, and takes of several: without a clock.
+//! The words of a bucket, and takes from several buckets, without a clock.
 
 use super::share::{Contenders, Share};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// How many low bits of the word number the rates that were set. A take that was held up while as
-/// many rates were set as that, and finds the very same due time, would mistake one for another.
+/// Number of low bits of the word that count the rates set so far. A take that is delayed while as
+/// many rates are set as these bits can count, and then finds the very same due time, would mistake
+/// one rate for another.
 const SET_BITS: u32 = 4;
 
-/// A year, which a period, an empty bucket's refill and a debt may take at most. Due times then fit
-/// for more than thirty years of a process.
+/// A year: the maximum for a period, for an empty bucket's refill and for a debt. Due times then
+/// fit for more than thirty years of a process.
 pub(super) const LONGEST_NS: u64 = 366 * 24 * 3600 * 1_000_000_000;
 
-/// How much of the time to come a refusal reports as throttled. A debt may take minutes, which in
-/// one report would look as if as many had passed in a moment.
+/// Maximum future time that a refusal reports as throttled. A debt may take minutes, which in one
+/// report would look as if they had passed in a moment.
 pub(super) const AHEAD_NS: u64 = 1_000_000_000;
 
-/// A rate in the form that is compared.
+/// A rate in the form used for comparisons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Terms {
     pub(super) amount: u64,
@@ -24,35 +25,35 @@ pub(super) struct Terms {
     pub(super) burst: u64,
     /// The cost of a full bucket; at most a year, and never 0.
     pub(super) refill_ns: u64,
-    /// The cost of each token, if that is whole nanoseconds; otherwise 0. Kept because divisions
-    /// are a good part of a take.
+    /// The cost of each token, if that is a whole number of nanoseconds; otherwise 0. Kept because
+    /// divisions are a good part of the cost of a take.
     pub(super) token_ns: u64,
 }
 
 impl Terms {
-    /// No terms are those of a bucket without a rate: here the refill is not 0.
+    /// The terms of a rate of nothing. They differ from those of a bucket without a rate: the
+    /// refill is not 0.
     pub(super) const NOTHING: Terms =
         Terms { amount: 0, per_ns: 0, burst: 0, refill_ns: 1, token_ns: 0 };
 
-    /// Returns the cost of `n` spent tokens, however many: of their whole bursts and of the rest;
-    /// at most [`LONGEST_NS`]. Of a rate of nothing they cost nothing.
+    /// Returns the cost of any number `n` of spent tokens, computed from whole bursts and the rest;
+    /// at most [`LONGEST_NS`]. With a rate of nothing they cost nothing.
     fn spent_ns(&self, n: u64) -> u64 {
         let bursts = n.checked_div(self.burst).unwrap_or(0);
         let rest_ns = n.checked_rem(self.burst).map_or(0, |rest| self.cost_ns(rest));
         bursts.saturating_mul(self.refill_ns).saturating_add(rest_ns).min(LONGEST_NS)
     }
 
-    /// Returns the cost of `n` tokens, at most `burst` of them: never less than their part of a
-    /// refill.
+    /// Returns the cost of `n` tokens, at most `burst`: never less than their part of a refill.
     fn cost_ns(&self, n: u64) -> u64 {
-        // Nothing costs nothing, also where there is no burst to divide by.
+        // Nothing costs nothing, even where there is no burst to divide by.
         if self.token_ns > 0 || n == 0 {
             // At most a refill.
             return n * self.token_ns;
         }
         match n.checked_mul(self.refill_ns) {
             Some(product) => product.div_ceil(self.burst),
-            // Not always so: divisions of 128 bits take ten times as long.
+            // Not used for every take: divisions of 128 bits take ten times as long.
             None => {
                 let product = u128::from(n) * u128::from(self.refill_ns);
                 product.div_ceil(u128::from(self.burst)) as u64
@@ -64,24 +65,25 @@ impl Terms {
     fn available(&self, due_ns: u64, now_ns: u64) -> u64 {
         let left = (now_ns + self.refill_ns).saturating_sub(due_ns.max(now_ns));
         let tokens = u128::from(left) * u128::from(self.burst) / u128::from(self.refill_ns);
-        // At most `burst`: what is left is at most a refill.
+        // At most `burst`, since at most a refill is left.
         tokens as u64
     }
 
-    /// How much was spent beyond what there was, when the due time is `due_ns`: rounded up.
+    /// Returns the debt when the due time is `due_ns`: the amount spent in excess of the balance,
+    /// rounded up.
     fn debt(&self, due_ns: u64, now_ns: u64) -> u64 {
         let owed_ns = due_ns.saturating_sub(now_ns + self.refill_ns);
         let tokens = u128::from(owed_ns) * u128::from(self.burst);
         u64::try_from(tokens.div_ceil(u128::from(self.refill_ns))).unwrap_or(u64::MAX)
     }
 
-    /// How long this rate earns what another does in `ns`, rounded down or up to a nanosecond. Not
-    /// of tokens: a rate that is set more often than it earns one would lose them all. `None` where
-    /// one of them earns nothing.
+    /// Returns the time in which this rate earns what `other` earns in `ns`, rounded down or up to
+    /// a nanosecond. Not in tokens: a rate that is set more often than it earns one would lose them
+    /// all. `None` where one of the rates earns nothing.
     fn as_long_as(&self, other: Terms, ns: u64, divide: fn(u128, u128) -> u128) -> Option<u64> {
         let [ns, refill_ns, burst] = [ns, other.refill_ns, other.burst].map(u128::from);
         let own_refill_ns = u128::from(self.refill_ns);
-        // Whole tokens and the rest apart: a product of all three would not fit.
+        // Whole tokens and the rest separately: a product of all three would not fit.
         let (whole, rest) = (ns * burst / refill_ns, ns * burst % refill_ns);
         let bursts_ns = whole.saturating_mul(own_refill_ns);
         let all_ns = bursts_ns.saturating_add(divide(rest * own_refill_ns, refill_ns));
@@ -90,15 +92,14 @@ impl Terms {
     }
 }
 
-/// The due time by other terms, of which nothing that is owed is lost, and no part of a token that
-/// was earned.
+/// Converts a due time to other terms. No debt is lost, and no part of a token that was earned.
 fn due_by(terms: Option<Terms>, before: Option<Terms>, due_ns: u64, now_ns: u64) -> u64 {
     let refill_ns = |terms: Option<Terms>| terms.map_or(0, |terms| terms.refill_ns);
     let (after_ns, before_ns) = (refill_ns(terms), refill_ns(before));
     let both = terms.zip(before);
     let owed_ns = due_ns.saturating_sub(now_ns + before_ns);
     if owed_ns > 0 {
-        // An amount is owed only where a rate earns it.
+        // A debt is an amount only where a rate earns it; otherwise it is a time.
         let as_long = both.and_then(|(now, old)| now.as_long_as(old, owed_ns, u128::div_ceil));
         return now_ns + after_ns + as_long.map_or(owed_ns, |ns| ns.min(LONGEST_NS));
     }
@@ -114,7 +115,7 @@ fn due_by(terms: Option<Terms>, before: Option<Terms>, due_ns: u64, now_ns: u64)
     now_ns + after_ns - left_ns
 }
 
-/// Where terms are kept; a refill of 0 is none.
+/// The storage of terms; a refill of 0 means no rate.
 #[derive(Debug)]
 struct Slot {
     amount: AtomicU64,
@@ -130,10 +131,11 @@ impl Slot {
         Slot { amount: zero(), per_ns: zero(), burst: zero(), refill_ns: zero(), token_ns: zero() }
     }
 
-    /// Torn if they are being written; a user of them finds another word then.
+    /// Loads the terms. They are torn if they are being written, but then their user finds a
+    /// changed word.
     fn load(&self) -> Option<Terms> {
         // Acquire, all: pairs with the Release in `store`. A thread that finds the terms of a later
-        // rate also finds in the word that this rate, or the one before it, was set.
+        // rate also finds in the word that this rate, or the one before it, has been set.
         let burst = self.burst.load(Ordering::Acquire);
         let refill_ns = self.refill_ns.load(Ordering::Acquire);
         let token_ns = self.token_ns.load(Ordering::Acquire);
@@ -154,7 +156,7 @@ impl Slot {
     }
 }
 
-/// The due time, and which rate it is of.
+/// The due time, and the number of the rate to which it belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Word(u64);
 
@@ -171,52 +173,52 @@ impl Word {
         Word((due_ns << SET_BITS) | self.sets())
     }
 
-    /// Of the next rate.
+    /// Returns the word for the next rate.
     fn next(self, due_ns: u64) -> Word {
         let sets = (self.sets() + 1) & ((1 << SET_BITS) - 1);
         Word((due_ns << SET_BITS) | sets)
     }
 }
 
-/// A refusal of a take of several buckets.
+/// A refusal of a take from several buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refused {
-    /// How many levels above the first the limiting bucket is: the one that takes longest.
+    /// Number of levels from the first to the limiting bucket, which is the one that takes longest.
     pub(super) levels: usize,
     pub(super) wait_ns: Option<u64>,
-    /// How much of the time in which this bucket refuses no refusal has reported before: up to a
-    /// second from now.
+    /// The time in which this bucket refuses that no earlier refusal has reported, up to a second
+    /// from now.
     pub(super) throttled_ns: u64,
     pub(super) terms: Terms,
-    /// Whether the rate had enough, and the share of the level below did not.
+    /// Whether the rate had enough, but the share of the level below did not.
     pub(super) by_share: bool,
 }
 
-/// Refuses what exceeds it.
+/// The bucket refuses takes that exceed it.
 const ENFORCED: u32 = 0;
-/// Is soft: grants what it would refuse.
+/// The bucket is soft: it grants takes that an enforced one would refuse.
 const SOFT: u32 = 1;
-/// Is soft, and the last that asked was granted something that it would refuse.
+/// The bucket is soft, and granted the last request although an enforced one would have refused it.
 const BEYOND: u32 = 2;
 
-/// A limit of how much per time.
+/// A limit on an amount per time.
 #[derive(Debug)]
 pub(super) struct Bucket {
     /// A [`Word`]. Writers: takes, give-backs and setters of a rate, only by exchange.
     word: AtomicU64,
-    /// Writers: setters of a rate, one at a time, and only the one that the word does not name.
+    /// Writers: setters of a rate, one at a time, and only to the slot that the word does not name.
     slots: [Slot; 2],
-    /// Until when takes are refused, by what refusals have said. Writers: refusals upwards, and
-    /// setters of a rate.
+    /// The time until which takes are refused, according to past refusals. Writers: refusals, which
+    /// only raise it, and setters of a rate.
     throttled_until_ns: AtomicU64,
-    /// Up to when that was reported; takes are refused all the time from then on until the other.
-    /// Writers: refusals, only upwards.
+    /// The time up to which that was reported; takes are refused throughout from then until
+    /// `throttled_until_ns`. Writers: refusals, which only raise it.
     reported_until_ns: AtomicU64,
-    /// [`ENFORCED`], [`SOFT`] or [`BEYOND`]. Writers: `set_soft`, and looks at one that is soft.
+    /// [`ENFORCED`], [`SOFT`] or [`BEYOND`]. Writers: `set_soft`, and checks of a soft bucket.
     mode: AtomicU32,
-    /// The contenders of the levels below for a share of the rate.
+    /// The levels below that contend for a share of the rate.
     contenders: Contenders,
-    /// Of the rate above.
+    /// This level's share of the rate above.
     pub(super) share: Share,
 }
 
@@ -230,13 +232,13 @@ enum Answer {
 
 #[derive(Clone, Copy)]
 struct Refusal {
-    /// After which time it would be granted; `None` for never, as far as the rate knows.
+    /// The time after which the take would be granted; `None` if never, as far as the rate knows.
     wait_ns: Option<u64>,
     terms: Terms,
     by_share: bool,
 }
 
-/// A take of a bucket, as its give-back needs it.
+/// A take from a bucket, with everything that its give-back needs.
 struct Taken {
     sets: u64,
     cost_ns: u64,
@@ -265,11 +267,11 @@ impl Bucket {
         self.mode.load(Ordering::Relaxed) != ENFORCED
     }
 
-    /// Notes, if it is soft, whether an enforced one would refuse what is asked for.
+    /// Records, if it is soft, whether an enforced one would refuse the request.
     #[inline]
     fn note(&self, refuses: bool) {
         let [from, to] = if refuses { [SOFT, BEYOND] } else { [BEYOND, SOFT] };
-        // Relaxed, all: see `set_soft`. By exchange, as it may be enforced meanwhile.
+        // Relaxed, all: see `set_soft`. By exchange, since it may be enforced in the meantime.
         let (relaxed, now) = (Ordering::Relaxed, self.mode.load(Ordering::Relaxed));
         if now == from {
             _ = self.mode.compare_exchange(from, to, relaxed, relaxed);
@@ -284,8 +286,8 @@ impl Bucket {
     /// Exchanges the word if it is still the same.
     fn exchange(&self, from: Word, to: Word) -> bool {
         // AcqRel: Release publishes the terms of a new rate for `word`; Acquire orders a new rate
-        // after the one before; takes pass on what `set` published. Relaxed on failure: the loop
-        // looks again.
+        // after the previous one; takes pass on what `set` published. Relaxed on failure: the loop
+        // retries.
         let (done, failed) = (Ordering::AcqRel, Ordering::Relaxed);
         self.word.compare_exchange(from.0, to.0, done, failed).is_ok()
     }
@@ -308,13 +310,14 @@ impl Bucket {
         self.look().1
     }
 
-    /// What can be taken; `None` without a rate.
+    /// Returns the amount that can be taken; `None` without a rate.
     pub(super) fn available(&self, now_ns: u64) -> Option<u64> {
         let (word, terms) = self.look();
         Some(terms?.available(word.due_ns(), now_ns))
     }
 
-    /// The amount that can be taken, or below 0 the amount owed; `None` without a rate.
+    /// Returns the amount that can be taken or, if negative, the amount owed; `None` without a
+    /// rate.
     pub(super) fn balance(&self, now_ns: u64) -> Option<i64> {
         let (word, terms) = self.look();
         let terms = terms?;
@@ -326,13 +329,13 @@ impl Bucket {
     }
 
     /// Sets another rate. The amount that can be taken stays as it is, up to the new burst, and so
-    /// does a debt; with the first rate a bucket is full. Without a rate, and by one of nothing, a
-    /// debt takes as long as it would have: otherwise to remove a rate for a moment would forgive
-    /// what is owed. Not by two at once.
+    /// does a debt; with its first rate a bucket is full. Without a rate, and with a rate of
+    /// nothing, a debt takes as long as before: otherwise removing a rate for a moment would
+    /// forgive the debt. Two threads must not call it at once.
     pub(super) fn set(&self, terms: Option<Terms>, now_ns: u64) {
         let before = self.terms();
         if before == terms {
-            // What it would refuse stays known, too.
+            // The time until which it would refuse stays known, too.
             return;
         }
         self.slot(self.word().next(0)).store(terms);
@@ -340,14 +343,16 @@ impl Bucket {
             let word = self.word();
             let due_ns = due_by(terms, before, word.due_ns(), now_ns);
             if self.exchange(word, word.next(due_ns)) {
-                // Relaxed: a statistic. What the rate before would have refused is not known to be.
+                // Relaxed: a statistic. It is not known that the new rate refuses takes that the
+                // previous one would have refused.
                 self.throttled_until_ns.fetch_min(now_ns, Ordering::Relaxed);
                 return;
             }
         }
     }
 
-    /// Takes `n`, or only looks whether it could, for the level below if it comes through one.
+    /// Takes `n`, or only checks whether it could, on behalf of the level below if the take comes
+    /// through one.
     fn take(
         &self,
         n: u64,
@@ -366,7 +371,7 @@ impl Bucket {
                 return Answer::Refused(Refusal { wait_ns: None, terms: known, by_share: false });
             }
             let cost_ns = known.cost_ns(n);
-            // First: a refused take contends as well.
+            // This comes first: a refused take contends as well.
             let share = below.map(|below| &below.share);
             let part = self.contenders.part(share, cost_ns, known.refill_ns, now_ns);
             let due_ns = word.due_ns().max(now_ns) + cost_ns;
@@ -390,12 +395,13 @@ impl Bucket {
         }
     }
 
-    /// Takes `n` whether there is as much or not, for the level below if it comes through one. Of
-    /// one that is soft it takes nothing after a look that an enforced one would have refused, as
-    /// that would not have admitted the work. That a soft one owes nothing was rejected: it would
-    /// have earned something by the next look, however little, and would count nothing. So was a
-    /// mark that work hands from its look to what it spends: CPU time is spent for a group and not
-    /// for a piece of it. So of pieces at the same time one is taken for another.
+    /// Takes `n` whether there is that much or not, on behalf of the level below if the take comes
+    /// through one. From a soft bucket it takes nothing after a check that an enforced one would
+    /// have refused, since an enforced one would not have admitted the work. Rejected: a soft
+    /// bucket that owes nothing, since it would have earned something by the next check, however
+    /// little, and would count nothing. Also rejected: a mark that work carries from its check to
+    /// its spending, since CPU time is spent for a group and not for a piece of work. Concurrent
+    /// pieces of work may therefore be taken for one another.
     fn spend(&self, n: u64, below: Option<&Bucket>, now: impl FnOnce() -> u64) {
         let (mut word, mut terms) = self.look();
         // Relaxed: see `set_soft`.
@@ -408,7 +414,8 @@ impl Bucket {
             let latest_ns = word.due_ns().max(now_ns + known.refill_ns + LONGEST_NS);
             let due_ns = (word.due_ns().max(now_ns) + cost_ns).min(latest_ns);
             if self.exchange(word, word.with_due(due_ns)) {
-                // At most what the bucket took: a debt that it does not keep is no share's either.
+                // At most the amount that the bucket took: a debt that it does not keep is not
+                // charged to a share either.
                 let cost_ns = due_ns.saturating_sub(word.due_ns().max(now_ns));
                 let share = below.map(|below| &below.share);
                 let part = self.contenders.part(share, cost_ns, known.refill_ns, now_ns);
@@ -421,15 +428,15 @@ impl Bucket {
         }
     }
 
-    /// Gives back only what it must: see the module.
+    /// Gives back only as much as it must: see the module.
     fn give_back(&self, taken: &Taken, clock: &impl Fn() -> u64) {
         loop {
             let word = self.word();
-            // Another rate: it has counted the taken amount as used.
+            // Another rate was set, which has counted the taken amount as used.
             if word.sets() != taken.sets {
                 return;
             }
-            // After the word: takes that the word has seen read the clock before.
+            // Read after the word: the takes contained in the word have read the clock before.
             let elapsed_ns = clock().saturating_sub(taken.now_ns);
             let back_ns = taken.cost_ns.saturating_sub(elapsed_ns);
             if self.exchange(word, word.with_due(word.due_ns().saturating_sub(back_ns))) {
@@ -438,25 +445,26 @@ impl Bucket {
         }
     }
 
-    /// Notes that takes are refused until `until_ns`. Returns how much time up to a second from now
-    /// refusals have said that, and not reported. What lies beyond is left to the next refusal.
+    /// Records that takes are refused until `until_ns`. Returns the time, up to a second from now,
+    /// in which takes are refused according to past refusals and which was not reported. Time
+    /// beyond that is left to the next refusal.
     ///
-    /// Nothing is reported twice, as each report begins where the one before it ended; refusals at
-    /// the same time may miss a part.
+    /// Nothing is reported twice, since each report begins where the previous one ended; concurrent
+    /// refusals may miss a part.
     fn throttle(&self, now_ns: u64, until_ns: u64) -> u64 {
         // Relaxed, all: a statistic.
         let known_ns = self.throttled_until_ns.load(Ordering::Relaxed);
         let end_ns = known_ns.max(until_ns).min(now_ns + AHEAD_NS);
         let reported_ns = self.reported_until_ns.fetch_max(end_ns, Ordering::Relaxed);
-        // Last: time from before this refusal would otherwise be taken for refused by another.
+        // This comes last: otherwise another refusal would count time before this one as refused.
         self.throttled_until_ns.fetch_max(until_ns, Ordering::Relaxed);
         let of_before_ns = known_ns.min(end_ns).saturating_sub(reported_ns);
         of_before_ns + end_ns.saturating_sub(reported_ns.max(known_ns).max(now_ns))
     }
 }
 
-/// Takes `n` of every bucket, or of none. Calls the clock only if one of them has a rate. A grant
-/// beyond soft rates calls `over` with their levels, and takes nothing from these.
+/// Takes `n` from every bucket, or from none. Reads the clock only if one of them has a rate. A
+/// grant beyond soft rates calls `over` with their levels, and takes nothing from these.
 pub(super) fn take_all<'a>(
     levels: impl Iterator<Item = Option<&'a Bucket>> + Clone,
     n: u64,
@@ -466,13 +474,13 @@ pub(super) fn take_all<'a>(
     let Some(now_ns) = look_at_all(levels.clone(), n, &clock, |_| ())? else { return Ok(()) };
     let taken = take_upwards(levels.clone().enumerate(), None, n, now_ns, &clock, &mut over);
     taken.or_else(|refusal| {
-        // Those above were not asked, and may take longer.
+        // The buckets above were not checked, and may take longer.
         look_at_all(levels, n, &|| now_ns, |_| ())?;
         Err(refusal.reported(now_ns))
     })
 }
 
-/// Takes `n` of every bucket, also where there is less. Calls the clock only if one has a rate.
+/// Takes `n` from every bucket, even where there is less. Reads the clock only if one has a rate.
 pub(super) fn spend_all<'a>(
     levels: impl Iterator<Item = Option<&'a Bucket>>,
     n: u64,
@@ -487,20 +495,20 @@ pub(super) fn spend_all<'a>(
     }
 }
 
-/// Looks whether every bucket would grant 1, and takes nothing: none is empty or owes. Calls `over`
-/// as [`take_all`] does.
+/// Checks that every bucket would grant 1, so none is empty or in debt, and takes nothing. Calls
+/// `over` as [`take_all`] does.
 pub(super) fn admit_all<'a>(
     levels: impl Iterator<Item = Option<&'a Bucket>> + Clone,
     clock: impl Fn() -> u64,
     mut over: impl FnMut(usize),
 ) -> Result<(), Refused> {
-    // A bit for each level, of which a tree has 65 at most.
+    // A bit for each level; a tree has at most 65.
     let bit = |level: usize| 1_u128 << level.min(127);
     let mut beyond = 0;
     if look_at_all(levels.clone(), 1, &clock, |level| beyond |= bit(level))?.is_none() {
         return Ok(());
     }
-    // Only now is it known that no bucket refuses it: work that is not admitted is no one's.
+    // Only now is it known that no bucket refuses: work that is not admitted counts nowhere.
     for (level, bucket) in levels.enumerate() {
         let is_beyond = beyond & bit(level) != 0;
         if let Some(bucket) = bucket {
@@ -513,7 +521,7 @@ pub(super) fn admit_all<'a>(
     Ok(())
 }
 
-/// A refusal, and whose.
+/// A refusal, and the bucket that refused.
 struct At<'a> {
     level: usize,
     bucket: &'a Bucket,
@@ -528,13 +536,13 @@ impl At<'_> {
     }
 
     fn wait_ns(&self) -> u64 {
-        // Never is longest.
+        // Never is the longest.
         self.refusal.wait_ns.unwrap_or(u64::MAX)
     }
 }
 
-/// Returns the time if all would grant it, and any has a rate. Calls `over` with the levels that
-/// would not, and are soft.
+/// Returns the time if all would grant the take, and any has a rate. Calls `over` with the soft
+/// levels that would not.
 fn look_at_all<'a>(
     levels: impl Iterator<Item = Option<&'a Bucket>>,
     n: u64,
@@ -565,8 +573,8 @@ fn look_at_all<'a>(
     }
 }
 
-/// Takes of the first and of those above, or says which refused. Recursive: amounts taken below are
-/// kept for the give-back, and a signal handler must not allocate.
+/// Takes from the first bucket and those above, or returns the one that refused. Recursive: amounts
+/// taken below are kept for the give-back, and a signal handler must not allocate.
 fn take_upwards<'a>(
     mut levels: impl Iterator<Item = (usize, Option<&'a Bucket>)>,
     below: Option<&'a Bucket>,

@@ -1,4 +1,4 @@
-//! What is spent beyond what there is, beside an oracle that knows no due times.
+//! Spending beyond the balance, compared with an oracle that knows no due times.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::rate::Rate;
 const SECOND: Duration = Duration::from_secs(1);
 const MS: u64 = 1_000_000;
 
-/// As `Throttled::throttled_ns` has it.
+/// The bound of `Throttled::throttled_ns`.
 const AHEAD_NS: u64 = 1_000 * MS;
 
 fn bucket(rate: Rate) -> Bucket {
@@ -27,20 +27,20 @@ fn spend(bucket: &Bucket, n: u64, now_ns: u64) {
     spend_all([Some(bucket)].into_iter(), n, || now_ns);
 }
 
-/// After which time work is admitted: 0 for at once.
+/// Returns the time after which work is admitted: 0 for at once.
 fn wait_ns(bucket: &Bucket, now_ns: u64) -> u64 {
     let admitted = admit_all([Some(bucket)].into_iter(), || now_ns, drop);
     admitted.map_or_else(|refused| refused.wait_ns.expect("it is known"), |()| 0)
 }
 
-/// How much throttled time a look reports, and after which time work is admitted; `None` for at
-/// once.
+/// Returns how much throttled time a check reports, and the time after which work is admitted;
+/// `None` for at once.
 fn refusal(bucket: &Bucket, now_ns: u64) -> Option<(u64, u64)> {
     let refused = admit_all([Some(bucket)].into_iter(), || now_ns, drop).err()?;
     Some((refused.throttled_ns, refused.wait_ns.expect("it is known")))
 }
 
-/// Half a CPU, of which 100 ms can be had at once.
+/// Half a CPU, of which 100 ms can be used at once.
 fn half_a_cpu() -> Rate {
     Rate { amount: 500 * MS, per: SECOND, burst: 100 * MS }
 }
@@ -111,7 +111,7 @@ proptest! {
         let rate = Rate { amount, per: Duration::from_nanos(per_ns), burst };
         prop_assume!(rate.terms().is_ok());
         let (bucket, mut oracle, mut now_ns) = (bucket(rate), Oracle::new(rate), 0);
-        // A nanosecond for each token, or for each step and each burst.
+        // The rounding: a nanosecond for each token, or for each step and each burst.
         let mut rounded_ns = 2_u64;
         for step in steps {
             let moved = match step {
@@ -159,13 +159,13 @@ fn a_debt_is_earned_before_anything_is_granted() {
     assert_eq!(bucket.balance(100 * 1000 * MS), Some(100_000_000), "no more than a burst");
 }
 
-/// Has work be done on four CPUs for 20 s, which others keep from it now and then: each piece once
-/// it is admitted, of 0.1 to 3 ms and spent at its end. Calls `look` at random moments with what
-/// was used, and `end` with each piece and whether it was beyond. Returns what was used.
+/// Simulates work on four CPUs for 20 s, with occasional pauses. Each piece starts once it is
+/// admitted, takes 0.1 to 3 ms and is spent at its end. Calls `look` at random moments with the
+/// amount used, and `end` with each piece and whether it was beyond. Returns the amount used.
 fn worked(bucket: &Bucket, mut look: impl FnMut(u64, u64), mut end: impl FnMut(u64, bool)) -> u64 {
     const STEP_NS: u64 = MS / 10;
     let mut rng = fastrand::Rng::with_seed(7);
-    // When each ends, how long it is, and whether it is beyond.
+    // For each piece: when it ends, how long it is, and whether it is beyond.
     let (mut cpus, mut used, mut idle_until) = ([None::<(u64, u64, bool)>; 4], 0, 0);
     for now_ns in (0..20_000 * MS).step_by(STEP_NS as usize) {
         for cpu in &mut cpus {
@@ -182,7 +182,7 @@ fn worked(bucket: &Bucket, mut look: impl FnMut(u64, u64), mut end: impl FnMut(u
             }
         }
         match rng.u32(0..10_000) {
-            // Until a part of the burst, or all of it, is there again.
+            // A pause until a part of the burst, or all of it, is available again.
             0..2 => idle_until = now_ns + rng.u64(0..300) * MS,
             2..500 => look(now_ns, used),
             _ => {}
@@ -191,12 +191,13 @@ fn worked(bucket: &Bucket, mut look: impl FnMut(u64, u64), mut end: impl FnMut(u
     used
 }
 
-/// The bound that is stated, between any two moments: what was admitted while there was something
-/// runs on.
+/// Only work in flight exceeds a budget between any two moments, as the documented bound says: work
+/// that was admitted while there was a balance runs on.
 #[test]
 fn work_in_flight_alone_exceeds_a_budget() {
     let (bucket, in_flight) = (bucket(half_a_cpu()), 4 * 3 * MS);
-    // How far what is used is ahead of what the rate earns: the least before, and the most since.
+    // How far usage is ahead of the earnings of the rate: the minimum before, and the maximum
+    // since.
     let (mut least, mut most) = (0, 0);
     let look = |now_ns: u64, used: u64| {
         let ahead = used.cast_signed() - (now_ns / 2).cast_signed();
@@ -209,7 +210,7 @@ fn work_in_flight_alone_exceeds_a_budget() {
     assert!((burst..=bound).contains(&most), "{most} of {bound} beyond the rate");
 }
 
-/// Four CPUs that always want more have half of one, and no less: over each 10 s after the burst.
+/// Four CPUs that always want more get half of one, and no less, over each 10 s after the burst.
 #[test]
 fn half_a_cpu_is_had_to_within_two_percent() {
     let bucket = bucket(half_a_cpu());
@@ -234,8 +235,8 @@ fn half_a_cpu_is_had_to_within_two_percent() {
     }
 }
 
-/// A piece that is spent counts as the one that asked last. Those that are spent as others are
-/// longer than average, so that fewer count as admitted: a sixth of them at most.
+/// A spent piece counts as the last one checked. Pieces counted as others are longer than average,
+/// so fewer count as admitted: by at most a sixth.
 #[test]
 fn a_soft_budget_counts_about_as_an_enforced_one() {
     let enforced = bucket(half_a_cpu());
@@ -248,8 +249,8 @@ fn a_soft_budget_counts_about_as_an_enforced_one() {
     assert!((0.83..1.03).contains(&part), "{part} of what an enforced one admits");
 }
 
-/// As many milliseconds of work as an enforced budget admits are those that a soft one does not
-/// count, although all of them are done.
+/// A soft budget leaves as many milliseconds of work uncounted as an enforced one admits, although
+/// all work is done.
 #[test]
 fn a_soft_budget_counts_what_is_not_admitted() {
     let admitted = |is_soft: bool| {
@@ -277,7 +278,7 @@ fn a_soft_budget_counts_what_is_not_admitted() {
     assert_eq!(soft, enforced);
 }
 
-/// Work that another level refuses is not that of a soft budget above.
+/// Work that another level refuses does not count at a soft budget above.
 #[test]
 fn a_vain_look_leaves_a_soft_budget_as_it_was() {
     let (soft, refuses) = (bucket(half_a_cpu()), bucket(half_a_cpu()));
@@ -291,7 +292,7 @@ fn a_vain_look_leaves_a_soft_budget_as_it_was() {
     assert!(admitted.is_err() && counted == 0, "{counted} would be refused above");
     spend(&soft, 100 * MS, 0);
     assert_eq!(soft.balance(0), Some(-200 * MS.cast_signed()));
-    // Once it is what admits, it takes nothing for what it would not have.
+    // Once the soft budget decides, it takes nothing for work that it would not have admitted.
     assert!(admit_all([Some(&soft)].into_iter(), || 0, |_| counted += 1).is_ok());
     spend(&soft, 100 * MS, 0);
     assert_eq!((soft.balance(0), counted), (Some(-200 * MS.cast_signed()), 1));
@@ -323,7 +324,7 @@ fn setting_a_rate_forgives_no_debt() {
 
 /// A debt outlives the removal of its rate and one of nothing.
 ///
-/// It was forgotten: a rate that was removed for a moment, and set again, granted a burst.
+/// It used to be forgotten: a rate that was removed for a moment and set again granted a burst.
 #[test]
 fn a_debt_outlives_the_removal_of_its_rate() {
     let terms = |rate: Rate| Some(rate.terms().expect("it can be kept"));
@@ -331,11 +332,11 @@ fn a_debt_outlives_the_removal_of_its_rate() {
         let (bucket, between) = (bucket(half_a_cpu()), between.map(|rate| terms(rate).unwrap()));
         spend(&bucket, 300 * MS, 0);
         bucket.set(between, 0);
-        // By neither is anything spent.
+        // Neither of them spends anything.
         spend(&bucket, u64::MAX, 0);
         bucket.set(terms(half_a_cpu()), 0);
         assert_eq!(bucket.balance(0), Some(-200_000_000), "{between:?}");
-        // What is owed goes by meanwhile, at the rate that it was owed to.
+        // Meanwhile the debt is worked off at the rate to which it was owed.
         bucket.set(between, 0);
         bucket.set(between.xor(terms(Rate::NOTHING)), 50 * MS);
         let rate = Rate { amount: 50 * MS, ..half_a_cpu() };
@@ -357,7 +358,7 @@ fn a_debt_has_an_end_however_much_is_spent() {
     let wait = wait_ns(&bucket, 0);
     assert!((LONGEST_NS..LONGEST_NS + 5_000 * MS).contains(&wait), "{wait}");
     assert_eq!(wait_ns(&bucket, wait), 0);
-    // A take that is given back beside it finds a due time that is later.
+    // A take that is given back concurrently finds a later due time.
     spend(&bucket, u64::MAX, LONGEST_NS * 29);
     assert!(wait_ns(&bucket, LONGEST_NS * 29) > 0);
 }
@@ -371,7 +372,8 @@ fn an_earlier_look_at_the_clock_forgives_no_debt() {
     assert_eq!(wait_ns(&bucket, 5_000 * MS), wait);
 }
 
-/// Otherwise the share waits for years after its bucket has earned the whole debt.
+/// A debt that a bucket does not keep is not charged to a share. Otherwise the share would wait for
+/// years after its bucket has earned the whole debt.
 #[test]
 fn a_debt_no_bucket_keeps_is_no_shares() {
     let [spends, other, above] = [Bucket::new(), Bucket::new(), bucket(half_a_cpu())];
@@ -383,7 +385,7 @@ fn a_debt_no_bucket_keeps_is_no_shares() {
         spend_all(levels(&spends), u64::MAX, || 0);
     }
     let earned_ns = LONGEST_NS + 1_000 * MS;
-    // Until less than half a burst is left, which is for shares alone.
+    // Until less than half a burst is left, which is for shares only.
     let take = |of, ns| take_all(levels(of), ns, || earned_ns, drop).is_ok();
     assert!(take(&other, 60 * MS));
     assert!(take(&spends, 10 * MS), "its share owes no more than the bucket did");
@@ -403,7 +405,7 @@ fn a_debt_above_admits_nobody_below() {
     let refused = admitted(&other, 0).expect_err("the level above owes");
     assert_eq!((refused.levels, refused.wait_ns), (2, Some(100 * MS + 2)));
     assert!(admitted(&other, 100 * MS + 2).is_ok());
-    // Nothing was taken by a look.
+    // A check takes nothing.
     assert_eq!(other.balance(0).map(|ns| ns / 1_000_000), Some(100));
 }
 
@@ -415,7 +417,8 @@ fn no_clock_is_read_where_nothing_has_a_rate() {
     assert!(admit_all([Some(&below), Some(&above)].into_iter(), clock, drop).is_ok());
 }
 
-/// Two tenants that always have work, of weights 1 and 3, on one CPU of which they may use half.
+/// Two tenants of weights 1 and 3 that always have work divide one CPU, of which they may use half,
+/// by weight.
 #[test]
 fn budgets_are_divided_by_weight() {
     let [light, heavy, above] = [Bucket::new(), Bucket::new(), bucket(half_a_cpu())];
@@ -428,7 +431,7 @@ fn budgets_are_divided_by_weight() {
         let tenant = [&light, &heavy][turn];
         let levels = || [Some(tenant), Some(&above)].into_iter();
         let admitted = admit_all(levels(), || now_ns, drop).is_ok();
-        // What it takes is known only afterwards.
+        // Its duration is known only afterwards.
         let work = if admitted { (1 + now_ns / 1000 % 3) * MS } else { MS / 10 };
         now_ns += work;
         if admitted {
@@ -442,7 +445,8 @@ fn budgets_are_divided_by_weight() {
     assert!((9_900 * MS..10_200 * MS).contains(&sum), "{sum}");
 }
 
-/// It was reported at once: ten minutes of throttled time in a moment.
+/// A debt of minutes is reported as it passes. It used to be reported at once: ten minutes of
+/// throttled time in a moment.
 #[test]
 fn a_debt_of_minutes_is_reported_as_it_goes_by() {
     const DEBT_NS: u64 = 600_000 * MS;
@@ -461,9 +465,9 @@ fn a_debt_of_minutes_is_reported_as_it_goes_by() {
     }
 }
 
-/// The next refusal reports what the last one left, without the time between them.
+/// The next refusal reports the time that the last one left, without the time between them.
 ///
-/// One that comes again only when it was told to is not seen to wait less.
+/// A caller that retries exactly when told is not reported to wait less.
 #[test]
 fn refused_time_leaves_out_the_time_between() {
     let bucket = bucket(half_a_cpu());
@@ -471,7 +475,7 @@ fn refused_time_leaves_out_the_time_between() {
     let (reported, wait_ns) = refusal(&bucket, 0).expect("it owes");
     assert_eq!((reported, wait_ns), (AHEAD_NS, 10_000 * MS + 2));
     assert_eq!(refusal(&bucket, wait_ns), None, "as it was told");
-    // The next debt, a while later.
+    // The next debt comes a while later.
     let later_ns = 20_000 * MS;
     spend(&bucket, 200 * MS, later_ns);
     let (reported, next_ns) = refusal(&bucket, later_ns).expect("it owes again");
@@ -485,7 +489,7 @@ fn no_other_rates_refusal_is_reported() {
     let bucket = bucket(half_a_cpu());
     spend(&bucket, 5_100 * MS, 0);
     assert_eq!(refusal(&bucket, 0), Some((AHEAD_NS, 10_000 * MS + 2)));
-    // Five times as much: what is owed is earned in a fifth of the rest.
+    // Five times as much: the debt is earned in a fifth of the remaining time.
     let rate = Rate { amount: 2_500 * MS, ..half_a_cpu() };
     let set_ns = 4_000 * MS;
     bucket.set(Some(rate.terms().expect("it can be kept")), set_ns);

@@ -1,4 +1,4 @@
-//! Every interleaving of takes with each other and with another rate; the clock stands still.
+//! Every interleaving of takes with each other and with a new rate; the clock stands still.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -36,7 +36,7 @@ fn loom_takes_are_granted_by_both_levels_or_none() {
     });
 }
 
-/// A take goes by a whole rate while others are set.
+/// A take uses one consistent rate while others are set.
 #[test]
 fn loom_a_take_goes_by_a_whole_rate() {
     explore_all(|| {
@@ -56,7 +56,7 @@ fn loom_a_take_goes_by_a_whole_rate() {
         assert!(refused.is_err(), "at most 3 were there");
         setter.join().unwrap();
         assert!(taken);
-        // The second rate keeps 1, whether that is what was left of it or not.
+        // The second rate keeps 1, whether that was the rest of it or not.
         assert!(bucket.available(0).unwrap() <= 1);
     });
 }
@@ -75,13 +75,14 @@ fn loom_no_take_is_free_before_a_removal() {
             }
         });
         bucket.set(Some(terms(2)), 0);
-        // In the slot of the first rate.
+        // Written to the slot of the first rate.
         bucket.set(None, 0);
         taker.join().unwrap();
     });
 }
 
-/// Broken by a due time that is stored instead of exchanged, and by a debt that `set` forgets.
+/// An amount spent beside takes is owed. Broken by a due time that is stored instead of exchanged,
+/// and by a debt that `set` forgets.
 #[test]
 fn loom_what_is_spent_beside_takes_is_owed() {
     explore_all(|| {
@@ -106,7 +107,7 @@ fn loom_what_is_spent_beside_takes_is_owed() {
     });
 }
 
-/// All that contend in a period are weighed once.
+/// Every contender of a period is weighed once.
 #[test]
 fn loom_all_contenders_are_weighed_once() {
     explore_all(|| {
@@ -129,7 +130,7 @@ fn loom_all_contenders_are_weighed_once() {
         take(&levels, 0);
         witness("a take that meets another", before < taken.count());
         others.join().unwrap();
-        // Half of it is for all, and a third of the other half is the first's.
+        // Half of it is for everyone, and a third of the other half belongs to the first.
         let path = || [Some(&levels[0]), Some(&levels[2])].into_iter();
         for (n, fits) in [(32, true), (5, true), (5, true), (1, false)] {
             assert_eq!(take_all(path(), n, || 0, drop).is_ok(), fits, "{n}");
@@ -137,8 +138,8 @@ fn loom_all_contenders_are_weighed_once() {
     });
 }
 
-/// Broken by what was reported stored instead of exchanged, and by what is refused made known
-/// before it is reported.
+/// Concurrent refusals report no moment twice. Broken if the reported time is stored instead of
+/// exchanged, and if the refused time is published before it is reported.
 #[test]
 fn loom_refusals_at_once_report_no_moment_twice() {
     explore_all(|| {
@@ -147,7 +148,7 @@ fn loom_refusals_at_once_report_no_moment_twice() {
             let refused = take_all([Some(bucket)].into_iter(), 1, || now_ns, drop);
             refused.expect_err("it owes").throttled_ns
         };
-        // Ten seconds, of which neither reports more than the sixth.
+        // Ten seconds; neither reports beyond the sixth.
         spend_all([Some(&*bucket)].into_iter(), AHEAD_NS, || 0);
         let other = Arc::clone(&bucket);
         let other = thread::spawn(move || refusal(&other, 5 * AHEAD_NS));

@@ -1,4 +1,4 @@
-//! Buckets by the system's clock.
+//! Buckets that use the system's clock.
 
 use std::fmt;
 
@@ -8,11 +8,11 @@ use crate::LimitMode;
 use crate::process_lock::ProcessMutex;
 use crate::uptime;
 
-/// A limit of how much may be taken per time, by all threads together: a token bucket.
+/// A token bucket: a limit on the amount that all threads together may take per time.
 ///
 /// Between any two moments at most the burst and the earnings of the time in between are granted; a
-/// take costs a look at the clock and a compare-and-swap. Each take may cost up to a nanosecond of
-/// the rate more than its part. For what is given back, such as memory, use a
+/// take costs one clock reading and a compare-and-swap. Each take may cost up to a nanosecond of
+/// the rate more than its part. For resources that are given back, such as memory, use a
 /// [`LimitNode`](crate::LimitNode).
 ///
 /// # Examples
@@ -32,7 +32,7 @@ pub struct TokenBucket {
     bucket: Bucket,
     /// Held while a rate is set.
     setting: ProcessMutex<()>,
-    /// In place of the system's.
+    /// Used instead of the system's clock.
     clock: Option<TestClock>,
 }
 
@@ -40,18 +40,19 @@ pub struct TokenBucket {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Throttled {
-    /// How many levels above the lowest the limiting bucket is: the one that takes longest.
+    /// Number of levels from the lowest to the limiting bucket, which is the one that takes
+    /// longest.
     pub levels: usize,
-    /// After which time the take would be granted, if nothing else were taken; earlier, if it is a
-    /// share that refused it and others stop contending. `None` for never, as it is more than a
-    /// burst, which [`Rate::NOTHING`] has none of.
+    /// The time after which the take would be granted if nothing else were taken; it may be granted
+    /// earlier if a share refused it and others stop contending. `None` if never, because the take
+    /// is larger than a burst; [`Rate::NOTHING`] has no burst.
     pub retry_after_ns: Option<u64>,
-    /// How much of the time in which this bucket refuses no refusal has reported before: up to a
-    /// second from now. More than a second where refusals before this one said a longer time.
+    /// The time in which this bucket refuses that no earlier refusal has reported, up to a second
+    /// from now. It exceeds a second where earlier refusals named a longer time.
     pub throttled_ns: u64,
     /// The rate that refused.
     pub rate: Rate,
-    /// Whether the rate had enough, and the share of the level below it did not: see
+    /// Whether the rate had enough, but the share of the level below it did not: see
     /// [`TokenBucket::set_weight`].
     pub by_share: bool,
 }
@@ -71,22 +72,22 @@ impl TokenBucket {
         TokenBucket { bucket: Bucket::new(), setting: ProcessMutex::new(()), clock: None }
     }
 
-    /// Creates a bucket whose time is that of a test. Buckets of one take have the same clock: that
-    /// of the lowest one counts.
+    /// Creates a bucket that uses a test's clock. All buckets of one take must have the same clock:
+    /// that of the lowest one is used.
     #[must_use]
     pub fn with_clock(clock: &TestClock) -> TokenBucket {
         TokenBucket { clock: Some(clock.clone()), ..TokenBucket::new() }
     }
 
     /// Sets or removes the rate. The amount that can be taken stays, up to the new burst; with the
-    /// first rate the bucket is full. A debt stays, too: without a rate, and by one of
-    /// [nothing](Rate::NOTHING), for as long as it would have taken.
+    /// first rate the bucket is full. A debt stays, too: without a rate, and with a rate of
+    /// [nothing](Rate::NOTHING), for as long as before.
     ///
     /// # Errors
-    /// When the rate makes no sense or is out of range; nothing changes then.
+    /// When the rate is meaningless or out of range. In that case nothing changes.
     ///
     /// # Panics
-    /// In a forked child in which a thread stayed behind while it set the rate.
+    /// In a forked child whose fork left a thread behind while it set the rate.
     pub fn set_rate(&self, rate: Option<Rate>) -> Result<(), InvalidRateError> {
         let terms = rate.map(Rate::terms).transpose()?;
         let _setting = self.setting.lock();
@@ -100,44 +101,45 @@ impl TokenBucket {
         self.bucket.terms().map(Rate::from)
     }
 
-    /// Says what it does with a take that exceeds it. A [soft](LimitMode::Soft) one grants that,
-    /// takes nothing for it, and says so. Nor is anything taken for what is
-    /// [spent](TokenBucket::spend) until it [admits](TokenBucket::admit) something as an enforced
-    /// one would: that would not have admitted what is spent meanwhile.
+    /// Sets how the bucket treats a take that exceeds it. A [soft](LimitMode::Soft) one grants the
+    /// take, takes nothing for it, and reports it. After that it takes nothing for amounts
+    /// [spent](TokenBucket::spend) either, until it [admits](TokenBucket::admit) something that an
+    /// enforced one would admit: an enforced one would not have admitted the work that spends in
+    /// the meantime.
     pub fn set_mode(&self, mode: LimitMode) {
         self.bucket.set_soft(mode == LimitMode::Soft);
     }
 
-    /// Returns what it does with a take that exceeds it.
+    /// Returns how the bucket treats a take that exceeds it.
     #[must_use]
     pub fn mode(&self) -> LimitMode {
         if self.bucket.is_soft() { LimitMode::Soft } else { LimitMode::Enforced }
     }
 
-    /// Returns how much can be taken at this moment or, below 0, how much was
+    /// Returns the amount that can be taken now or, if negative, the amount
     /// [spent](TokenBucket::spend) that has still to be earned; `None` without a rate.
     #[must_use]
     pub fn balance(&self) -> Option<i64> {
         self.bucket.balance(self.now_ns())
     }
 
-    /// Returns how much can be taken at this moment; `None` without a rate.
+    /// Returns the amount that can be taken now; `None` without a rate.
     #[must_use]
     pub fn available(&self) -> Option<u64> {
         self.bucket.available(self.now_ns())
     }
 
     /// Sets the weight with which this level contends for the rate of the level above it, from its
-    /// next period on; `None` for none. The error is for weights that are not from 1 to 10,000.
+    /// next period on; `None` for no weight.
     ///
     /// While less than half a burst is left there, a level that contends may take its share: its
-    /// weight's part of what contended lately, at the rate, and as large a part of that half at
-    /// once. Others take the part that it does not want, by their weights. Levels without a weight
-    /// take what is left. Where no level has one, there are no shares, and a take costs two loads
-    /// more.
+    /// weight's fraction, among recent contenders, of the rate, and the same fraction of that half
+    /// at once. Others take the part that it does not want, by their weights. Levels without a
+    /// weight take the rest. Where no level has a weight, there are no shares, and a take costs two
+    /// more loads.
     ///
     /// # Errors
-    /// As above; nothing changes then.
+    /// When the weight is not from 1 to 10,000. In that case nothing changes.
     pub fn set_weight(&self, weight: Option<u32>) -> Result<(), InvalidWeightError> {
         self.bucket.share.set_weight(weight.map_or(Ok(0), InvalidWeightError::check)?);
         Ok(())
@@ -149,14 +151,14 @@ impl TokenBucket {
         Some(self.bucket.share.weight()).filter(|&weight| weight > 0)
     }
 
-    /// Takes `n` of every bucket, from the lowest level to the highest, or of none. `None` is a
-    /// level without one. Once it is granted it calls `over` with the level of each
-    /// [soft](TokenBucket::set_mode) one that it goes beyond. Where no bucket has a rate, it does
-    /// not look at the clock. May be called in a signal handler.
+    /// Takes `n` from every bucket, from the lowest level to the highest, or from none. `None` is a
+    /// level without a bucket. A granted take calls `over` with the level of each
+    /// [soft](TokenBucket::set_mode) bucket that it exceeds. Where no bucket has a rate, it does
+    /// not read the clock. It may be called in a signal handler.
     ///
     /// # Errors
-    /// When one of them has less. A take at the same time that another level is about to refuse
-    /// may count for as long as that.
+    /// When one of them has less. A concurrent take that another level is about to refuse may count
+    /// until it is refused.
     #[inline]
     pub fn try_take<'a>(
         levels: impl Iterator<Item = Option<&'a TokenBucket>> + Clone,
@@ -167,23 +169,24 @@ impl TokenBucket {
         bucket::take_all(buckets, n, || now_ns(levels.clone()), over).map_err(Throttled::from)
     }
 
-    /// Takes `n` of every bucket, whether there is as much or not: for amounts that were used
-    /// already, and are known only now. A bucket may owe then: it grants nothing until that is
-    /// earned.
+    /// Takes `n` from every bucket, whether there is that much or not: for amounts that have
+    /// already been used, and are known only now. This may put a bucket in debt: it then grants
+    /// nothing until the debt is earned.
     ///
-    /// Where it is asked to [`admit`](TokenBucket::admit) what spends, it is spent between any two
-    /// moments no more than the burst, what the rate earns in between, and what those spend that
-    /// were admitted before the last of it was. Costs as much as a take. A debt of more than a year
-    /// counts as one of a year; what is spent by a rate of [nothing](Rate::NOTHING) is forgotten.
+    /// If the bucket [admits](TokenBucket::admit) all work that spends, the amount spent between
+    /// any two moments is at most the burst, the earnings of the time in between, and the spending
+    /// of work that was admitted before the budget was used up. It costs as much as a take. A debt
+    /// of more than a year counts as one of a year; amounts spent at a rate of
+    /// [nothing](Rate::NOTHING) are forgotten.
     #[inline]
     pub fn spend<'a>(levels: impl Iterator<Item = Option<&'a TokenBucket>> + Clone, n: u64) {
         let buckets = levels.clone().map(|level| level.map(|level| &level.bucket));
         bucket::spend_all(buckets, n, || now_ns(levels.clone()));
     }
 
-    /// Returns whether no bucket is empty or owes, nor what its share of one above it is; takes
-    /// nothing. For work whose cost, which it [spends](TokenBucket::spend), is known only
-    /// afterwards. `over` is as that of [`try_take`](TokenBucket::try_take).
+    /// Checks that no bucket, and no share of one above it, is empty or in debt; takes nothing. For
+    /// work whose cost is known only afterwards, and is then [spent](TokenBucket::spend). `over` is
+    /// called as by [`try_take`](TokenBucket::try_take).
     ///
     /// # Errors
     /// When one of them has nothing left.
@@ -216,7 +219,7 @@ impl fmt::Debug for TokenBucket {
     }
 }
 
-/// The time of a take: there is a bucket, or nothing would ask.
+/// Returns the time of a take. There is a bucket, or the time would not be needed.
 fn now_ns<'a>(levels: impl Iterator<Item = Option<&'a TokenBucket>>) -> u64 {
     levels.flatten().next().map_or(0, TokenBucket::now_ns)
 }

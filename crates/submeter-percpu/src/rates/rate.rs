@@ -1,4 +1,4 @@
-//! How much per time, and what of it makes no sense.
+//! Amounts per time, and which of them are invalid.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use super::bucket::{LONGEST_NS, Terms};
 
-/// The shortest time to earn a token that is rounded to whole nanoseconds.
+/// Minimum time to earn a token for it to be rounded to whole nanoseconds.
 const TOKEN_NS_MIN: u64 = 10_000;
 
-/// How much may be taken per time: `amount` in each `per` in the long run, and up to `burst` at
-/// once after a pause; or [nothing](Rate::NOTHING).
+/// The amount that may be taken per time: `amount` in each `per` in the long run, and up to `burst`
+/// at once after a pause; or [nothing](Rate::NOTHING).
 ///
 /// # Examples
 /// ```
@@ -27,17 +27,17 @@ pub struct Rate {
     pub amount: u64,
     /// The period.
     pub per: Duration,
-    /// The most that can be taken at once.
+    /// Maximum amount that can be taken at once.
     pub burst: u64,
 }
 
 impl Rate {
-    /// The rate that refuses each take of more than 0, and does not say when there will be another
-    /// rate: for rates that another party grants, and has not granted yet.
+    /// The rate that refuses each take of more than 0, and names no time to retry: for rates that
+    /// another party grants, and has not granted yet.
     ///
-    /// A bucket is empty when it gets its next rate, so that one which begins with this one grants
-    /// only what it has earned. Refusals are counted, and no time that they would have to wait.
-    /// `check` and `set_rate` take no other rate of 0.
+    /// A bucket is empty when it gets its next rate, so a bucket that starts with this one grants
+    /// only what it has earned since. Refusals are counted, but no waiting time. `check` and
+    /// `set_rate` accept no other rate of 0.
     pub const NOTHING: Rate = Rate { amount: 0, per: Duration::ZERO, burst: 0 };
 
     /// Returns a rate of `amount` in each `per`, all of it at once if need be.
@@ -46,16 +46,16 @@ impl Rate {
         Rate { amount, per, burst: amount }
     }
 
-    /// Returns whether a bucket can keep this rate, for those who read it from a file.
+    /// Checks whether a bucket can keep this rate, for callers that read it from a file.
     ///
     /// # Errors
-    /// When its amount or burst is 0, but for [`Rate::NOTHING`], or its period or burst is out of
-    /// range.
+    /// When its amount or burst is 0, except for [`Rate::NOTHING`], or its period or burst is out
+    /// of range.
     pub fn check(self) -> Result<(), InvalidRateError> {
         self.terms().map(|_| ())
     }
 
-    /// The figures that a bucket compares.
+    /// Returns the figures that a bucket compares.
     pub(super) fn terms(self) -> Result<Terms, InvalidRateError> {
         let wrong = |what| InvalidRateError { rate: self, what };
         let Rate { amount, per, burst } = self;
@@ -73,9 +73,9 @@ impl Rate {
         }
         let fits = |ns: u128| u64::try_from(ns).ok().filter(|&ns| ns <= LONGEST_NS);
         let per_ns = fits(per.as_nanos()).ok_or_else(|| wrong(What::LongPeriod))?;
-        // Neither can overflow: 64 bits and 55. A whole time for each token, so that a burst is as
-        // much in parts as at once; where that would slow the rate by more than a ten-thousandth, a
-        // whole time for all of them, and each take is rounded up.
+        // Neither can overflow: 64 bits and 55. A whole number of nanoseconds for each token, so
+        // that a burst is as much in parts as at once; where that would slow the rate by more than
+        // a ten-thousandth, a whole number for all of them, and each take is rounded up.
         let (burst_wide, per_wide) = (u128::from(burst), u128::from(per_ns));
         let is_slow = per_ns / amount >= TOKEN_NS_MIN;
         let token_ns = if is_slow { per_ns.div_ceil(amount) } else { 0 };
@@ -85,7 +85,8 @@ impl Rate {
             (burst_wide * per_wide).div_ceil(u128::from(amount))
         };
         let refill_ns = fits(refill_ns).ok_or_else(|| wrong(What::LargeBurst))?;
-        // Rounded up to whole nanoseconds, less would miss the rate by more than a thousandth.
+        // Rounded up to whole nanoseconds, a shorter refill would miss the rate by more than a
+        // thousandth.
         if refill_ns < 1000 {
             return Err(wrong(What::SmallBurst));
         }

@@ -1,47 +1,48 @@
-//! How a rate is divided by weight among the levels directly below it.
+//! Division of a rate by weight among the levels directly below it.
 //!
 //! A level with a weight **contends** for the rate above it in every period in which it takes, or
-//! tries to. Its share is its weight's part of what contends in this period, or did in the last one
-//! if that was more. One that pauses for less than a period keeps its share; one that stops lends
-//! it to the others, by their weights. So does one whose share earns less than a token in a period,
-//! unless it tries in each: it may then wait for a token longer than its share would take.
+//! tries to. Its share is its weight's fraction of the weights that contend in this period, or
+//! contended in the last one if that sum was higher. A level that pauses for less than a period
+//! keeps its share; a level that stops lends it to the others, by their weights. So does a level
+//! whose share earns less than a token in a period, unless it tries in each: it may then wait
+//! longer for a token than its share would take.
 //!
-//! Shares matter only once half a burst is taken: the other half is theirs. Above that every group
-//! takes what others leave. Below, a take must fit its level's share, which has a due time as a
-//! bucket has, and as much room as its part of that half. So all contenders together may take at
-//! most half a burst at once, and at most the rate in the long run: those that keep to their shares
-//! are not refused because others do not.
+//! Shares matter only once half a burst is taken: the other half is theirs. Above that, every group
+//! takes what others leave. Below, a take must fit its level's share, which has a due time like a
+//! bucket, and as much room as its fraction of that half. So all contenders together may take at
+//! most half a burst at once, and at most the rate in the long run: contenders that keep to their
+//! shares are not refused because others do not.
 //!
-//! Shares are kept on average, not exactly: takes at the same time may all find the same due time,
-//! and a take that a level above refuses counts. The rate itself is exact, as it knows nothing of
-//! them. A queue for each level, as packet schedulers have, was rejected: a take does not wait.
+//! Shares hold on average, not exactly: concurrent takes may all find the same due time, and a take
+//! that a level above refuses counts. The rate itself is exact, since it does not depend on shares.
+//! A queue for each level, as in packet schedulers, was rejected: a take does not wait.
 
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// The shortest period. It is the time that earns a burst, but for small bursts: theirs would be
-/// over while a contender waits for a CPU.
+/// Minimum period. A period is the time that earns a burst, except for small bursts: their period
+/// would end while a contender waits for a CPU.
 const PERIOD_NS_MIN: u64 = 10_000_000;
 
 /// The contenders for a bucket's rate.
 #[derive(Debug)]
 pub(super) struct Contenders {
-    /// Bits: 0..32 the sum of weights, 32..64 the low bits of the period's number. Two periods take
-    /// turns. Writers: takes of levels below, only by exchange.
+    /// Bits: 0..32 the sum of weights, 32..64 the low bits of the period's number. Two periods
+    /// alternate. Writers: takes of levels below, only by exchange.
     periods: [AtomicU64; 2],
 }
 
-/// The part of the rate above that is a level's own.
+/// A level's own part of the rate above.
 #[derive(Debug)]
 pub(super) struct Share {
     /// 0 for none. Writers: callers that set it.
     weight: AtomicU32,
     /// The last period in which it contended. Writers: its takes.
     joined: AtomicU32,
-    /// When all that it took will have been earned by its share. Writers: its takes.
+    /// The time at which everything it took will have been earned by its share. Writers: its takes.
     due_ns: AtomicU64,
 }
 
-/// The cost of a take to a share at this moment.
+/// The current cost of a take to a share.
 #[derive(Clone, Copy)]
 pub(super) struct SharePart<'a> {
     /// `None` for a level without a weight.
@@ -114,15 +115,15 @@ impl Share {
         self.weight.load(Ordering::Relaxed)
     }
 
-    /// Sets another weight, which counts from the next period on.
+    /// Sets a weight, which counts from the next period on.
     pub(super) fn set_weight(&self, weight: u32) {
         // Relaxed: as above.
         self.weight.store(weight, Ordering::Relaxed);
     }
 
     fn join(&self, contenders: &Contenders, period: u32) {
-        // Relaxed, both: the exchange decides which take counts it. Loaded first, because all but
-        // one take of a period find it counted.
+        // Relaxed, both: the exchange decides which take counts it. Loaded first, because all takes
+        // of a period but one find it counted.
         if self.joined.load(Ordering::Relaxed) != period
             && self.joined.swap(period, Ordering::Relaxed) != period
         {
@@ -132,19 +133,19 @@ impl Share {
 }
 
 impl SharePart<'_> {
-    /// Returns the time after which a take of `cost_ns` fits that makes a bucket's due time
-    /// `due_ns`; 0 for now.
+    /// Returns the time after which a take of `cost_ns` that makes a bucket's due time `due_ns`
+    /// fits; 0 for now.
     pub(super) fn wait_ns(self, due_ns: u64, cost_ns: u64, now_ns: u64) -> u64 {
         let spare_ns = self.spare_ns(due_ns, cost_ns, now_ns);
         let Some(share) = self.share else { return spare_ns };
         // Relaxed: see the module.
         let owed_ns = share.due_ns.load(Ordering::Relaxed).saturating_sub(now_ns);
-        // One that owes nothing may take more than its part of the half.
+        // A share that owes nothing may take more than its part of the half.
         let own_ns = owed_ns.min(owed_ns.saturating_add(self.cost_ns).saturating_sub(self.half_ns));
         spare_ns.min(own_ns)
     }
 
-    /// Has the share pay for such a take, which was granted, unless it took what others left.
+    /// Charges the share for such a take, which was granted, unless it took what others left.
     pub(super) fn pay(self, due_ns: u64, cost_ns: u64, now_ns: u64) {
         let Some(share) = self.share else { return };
         if self.spare_ns(due_ns, cost_ns, now_ns) == 0 {
@@ -155,8 +156,8 @@ impl SharePart<'_> {
         _ = share.due_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, paid);
     }
 
-    /// Returns when there is enough for those without a share: half a burst is left after the take,
-    /// or the bucket was full.
+    /// Returns the time after which there is enough for levels without a share: half a burst is
+    /// left after the take, or the bucket was full.
     fn spare_ns(self, due_ns: u64, cost_ns: u64, now_ns: u64) -> u64 {
         due_ns.saturating_sub(now_ns + self.half_ns.max(cost_ns))
     }

@@ -1,4 +1,4 @@
-//! Who gets how much of a rate that is divided by weight, with a clock of the test's own.
+//! The division of a rate by weight, with a simulated clock.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ struct Divided {
 }
 
 impl Divided {
-    /// 1,000 a second, 100 at once.
+    /// A rate of 1,000 a second, 100 at once.
     fn new(weights: &[u32]) -> Divided {
         let above = Bucket::new();
         let rate = Rate { amount: 1000, per: SECOND, burst: 100 };
@@ -36,8 +36,9 @@ impl Divided {
         take_all(levels.into_iter(), n, || now_ns, drop).is_ok()
     }
 
-    /// What each gets in a time, a millisecond at a time, in which each tries `tries` times to take
-    /// one. The last is always first, and so has the best of what is first come, first served.
+    /// Returns what each level gets over a period of time, in steps of a millisecond in which each
+    /// tries `tries` times to take one. The last level always goes first, and so gains most where
+    /// it is first come, first served.
     fn share_out(&self, from_ns: u64, tries: &[u64]) -> Vec<u64> {
         let mut got = vec![0; self.below.len()];
         for now_ns in (from_ns..from_ns + 4 * SECOND_NS).step_by(MS as usize) {
@@ -50,7 +51,7 @@ impl Divided {
     }
 }
 
-/// Within a fiftieth of what a second earns, and a burst.
+/// Allows a fiftieth of the earnings, and a burst.
 fn is_about(got: u64, parts: u64, of: u64) -> bool {
     got.abs_diff(4000 * parts / of) <= 180
 }
@@ -79,7 +80,7 @@ fn an_idle_share_goes_to_the_others() {
 #[test]
 fn an_unwanted_share_goes_to_the_others() {
     let divided = Divided::new(&[100, 100]);
-    // A take a millisecond is all there is; the first wants a fourth of it.
+    // There is only one take per millisecond; the first wants a quarter of them.
     let mut got = [0, 0];
     for ms in 0..4000 {
         got[1] += (0..10).filter(|_| divided.take(1, 1, ms * MS)).count();
@@ -105,7 +106,7 @@ fn a_burst_can_be_taken_by_a_smaller_share() {
     let divided = Divided::new(&[1, 10_000, 0]);
     assert!(divided.take(1, 1, 0) && !divided.take(0, 100, 0), "99 are left");
     assert!(divided.take(0, 100, MS), "it was full");
-    // Nothing is paid back of what was left.
+    // Amounts left by others are not paid back.
     assert!(divided.take(0, 1, SECOND_NS) && divided.take(0, 100, 2 * SECOND_NS));
     assert!(divided.take(2, 100, 3 * SECOND_NS), "and by one without a share");
 }
@@ -113,7 +114,7 @@ fn a_burst_can_be_taken_by_a_smaller_share() {
 #[test]
 fn what_others_left_is_not_owed() {
     let divided = Divided::new(&[100, 300]);
-    // For four seconds the second leaves nearly all, and contends.
+    // For four seconds the second leaves nearly everything, but contends.
     for ms in 0..4000 {
         (0..10).for_each(|_| _ = divided.take(0, 1, ms * MS));
         if ms % 50 == 0 {
@@ -126,7 +127,7 @@ fn what_others_left_is_not_owed() {
 
 #[test]
 fn a_small_share_grants_more_than_it_saves() {
-    // A token of it takes ten seconds to earn, and half a burst is earned in a twentieth of one.
+    // Its token takes ten seconds to earn, and half a burst is earned in a twentieth of a second.
     let divided = Divided::new(&[1, 10_000]);
     let after_the_other = |now_ns| {
         divided.take(0, 0, now_ns); // it contends
@@ -141,7 +142,7 @@ fn a_small_share_grants_more_than_it_saves() {
 fn after_a_pause_only_who_asks_contends() {
     let divided = Divided::new(&[300, 100]);
     divided.share_out(0, &[10, 10]);
-    // Of a full bucket, each at a moment of either parity.
+    // From a full bucket, once in a period of each parity.
     for now_ns in [10 * SECOND_NS, 20 * SECOND_NS + 100 * MS] {
         assert_eq!((0..200).filter(|_| divided.take(1, 1, now_ns)).count(), 100);
     }
@@ -178,7 +179,7 @@ fn a_refusal_by_a_share_says_when_to_try_again() {
     assert_eq!(take(1, 1, 0), Ok(()), "it contends");
     assert_eq!(take(0, 49, 0), Ok(()), "of the half that is for all");
     assert_eq!(take(0, 25, 0), Ok(()), "its part of the other half");
-    // A token of its share takes 2 ms. It may have taken 25 more than it has earned.
+    // A token of its share takes 2 ms. It may be 25 tokens ahead of its earnings.
     let by_share = |n, now_ns| {
         let refused = take(0, n, now_ns).expect_err("too early");
         assert!(refused.by_share && refused.levels == 1);
@@ -188,7 +189,8 @@ fn a_refusal_by_a_share_says_when_to_try_again() {
     assert_eq!(take(0, 10, 20 * MS), Ok(()));
     let refused = take(0, 80, 20 * MS).expect_err("the rate has 35");
     assert!(!refused.by_share);
-    // 15 more are left for all before its share, which owes half a second, has earned 40.
+    // 15 more become available to everyone before its share, which owes half a second, has earned
+    // 40.
     assert_eq!(by_share(30, 20 * MS), Some(45 * MS));
 }
 
@@ -211,7 +213,8 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// However much others want, and however they take turns.
+    /// A level that keeps to its share is not refused, however much others want, and however they
+    /// take turns.
     #[test]
     fn who_keeps_to_its_share_is_not_refused(
         weights in prop::collection::vec(1..50_u32, 2..6),
@@ -219,15 +222,15 @@ proptest! {
     ) {
         let divided = Divided::new(&weights);
         let sum: u32 = weights.iter().sum();
-        // One token of a share of 1,000 a second, and a hundredth more.
+        // The time for one token of its share of 1,000 a second, and a hundredth more.
         let pace_ns = SECOND_NS / 1000 * u64::from(sum) / u64::from(weights[0]) * 101 / 100 + 1;
-        // One that pauses for a period lends its share.
+        // A level that pauses for a period lends its share.
         prop_assume!(pace_ns < 100 * MS);
-        // Until then it wants as much as it gets, as the others do.
+        // Until then it wants as much as it can get, like the others.
         let mut next_ns = 300 * MS + pace_ns;
         let mut turns = order.iter().cycle();
         for now_ns in (0..3000).map(|ms| ms * MS) {
-            // From the first period on all contend.
+            // From the first period on all levels contend.
             for level in 1..weights.len() {
                 divided.take(level, 1, now_ns);
             }

@@ -1,12 +1,12 @@
-//! Time that a test turns.
+//! Time under the control of a test.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A clock that stands still until it is advanced, for tests of what depends on time.
+/// A clock that stands still until it is advanced, for tests of time-dependent behaviour.
 ///
-/// Its clones are one clock. It begins at 0.
+/// Its clones share one clock. It starts at 0.
 ///
 /// # Examples
 /// ```
@@ -32,11 +32,11 @@ impl TestClock {
         TestClock::default()
     }
 
-    /// Lets so much time pass, in no time.
+    /// Advances the clock at once.
     pub fn advance(&self, by: Duration) {
         let by_ns = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
-        // Relaxed: the time publishes nothing but itself. A test that has another thread look
-        // orders the two by how it tells that thread.
+        // Relaxed: the time publishes nothing but itself. If another thread reads the clock, the
+        // way in which the test notifies that thread orders the two.
         self.0.fetch_add(by_ns, Ordering::Relaxed);
     }
 

@@ -1,4 +1,4 @@
-//! Buckets beside a naive oracle, with a clock of the test's own.
+//! Buckets compared with a naive oracle, with a simulated clock.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -18,14 +18,15 @@ fn take(bucket: &Bucket, n: u64, now_ns: u64) -> Result<(), Refused> {
     take_all([Some(bucket)].into_iter(), n, || now_ns, drop)
 }
 
-/// What was granted and when; a take fits if no window that ends with it holds too much.
+/// The grants and their times; a take fits if no window that ends with it holds too much.
 struct Oracle {
     rate: Rate,
     granted: Vec<(u64, u64)>,
 }
 
 impl Oracle {
-    /// `rounded` as a bucket may: each cost, and what each full bucket costs.
+    /// Returns whether a take fits. `rounded` allows the rounding of a bucket: of each cost, and of
+    /// each full bucket's cost.
     fn fits(&self, n: u64, now_ns: u64, rounded: bool) -> bool {
         let Rate { amount, per, burst } = self.rate;
         let mut sum = u128::from(n);
@@ -116,7 +117,7 @@ const MS: u64 = 1_000_000;
 
 #[test]
 fn a_burst_can_be_taken_and_is_earned_again() {
-    // 3 do not divide a second.
+    // 3 does not divide a second.
     let bucket = bucket(Rate { amount: 3, per: SECOND, burst: 7 });
     assert_eq!(take(&bucket, 7, 0), Ok(()));
     let refused = take(&bucket, 3, 0).expect_err("it is empty");
@@ -140,7 +141,7 @@ fn large_products_do_not_overflow() {
     assert_eq!(bucket.available(0), Some(u64::MAX));
     assert_eq!(take(&bucket, u64::MAX / 2, 0), Ok(()));
     assert!(take(&bucket, u64::MAX / 2 + 2, 0).is_err());
-    // A nanosecond earns 584.
+    // A nanosecond earns 584 tokens.
     let left = bucket.available(0).expect("there is a rate");
     assert!(u64::MAX / 2 + 1 - left < 600, "{left}");
 }
@@ -208,7 +209,7 @@ fn a_rate_of_nothing_refuses_all() {
     assert_eq!(below.available(0), Some(0));
     assert_eq!(take(&below, 0, 0), Ok(()), "nothing is asked for");
     for now_ns in [0, MS, 1_000_000 * MS] {
-        // Beside a level that knows a time.
+        // Together with a level that names a time.
         assert_eq!(take(&above, 10, now_ns), Ok(()));
         for n in [1, 5, u64::MAX] {
             let both = [Some(&below), Some(&above)].into_iter();
@@ -220,7 +221,7 @@ fn a_rate_of_nothing_refuses_all() {
         above.set(None, now_ns);
         above.set(Some(rate.terms().expect("it can be kept")), now_ns);
     }
-    // What is refused after it is counted as ever.
+    // Later refusals are counted as usual.
     below.set(Some(rate.terms().expect("it can be kept")), 1_000_000 * MS);
     assert_eq!(below.available(1_000_000 * MS), Some(0));
     let refused = take(&below, 1, 1_000_000 * MS).expect_err("nothing is earned yet");
@@ -228,7 +229,8 @@ fn a_rate_of_nothing_refuses_all() {
     assert_eq!(take(&below, 1, 1_000_100 * MS), Ok(()));
 }
 
-/// Takes of two levels while `other` happens between the look at both and the take of the upper.
+/// Takes from two levels while `other` happens between the check of both and the take from the
+/// upper one.
 fn take_while(levels: [&Bucket; 2], n: u64, clock: &Cell<u64>, other: impl Fn()) -> bool {
     let visits = Cell::new(0);
     let each = levels.into_iter().inspect(|_| {
@@ -263,7 +265,7 @@ fn a_late_return_is_not_on_top_of_a_burst() {
         take(&below, 8, 300 * MS).expect("5 are left, 3 were earned");
     };
     assert!(!take_while([&below, &above], 5, &clock, other));
-    // Without the take it would have been full, and 8 of 10 are gone.
+    // Without the take it would have been full, and 8 of 10 are taken.
     assert_eq!(below.available(300 * MS), Some(2));
 }
 
@@ -324,7 +326,7 @@ fn an_impossible_rate_is_refused_with_a_remedy() {
     assert!(rate(1, year, 1).terms().is_ok());
 }
 
-/// Threads together get no more than burst and rate.
+/// All threads together get no more than the burst and the rate.
 #[test]
 fn threads_get_no_more_than_the_rate_stress() {
     use std::time::Instant;

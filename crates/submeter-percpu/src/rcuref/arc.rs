@@ -1,4 +1,4 @@
-//! The pointer face: objects that are shared by count and looked up under a guard.
+//! The pointer interface: objects that are shared by count and looked up under a guard.
 
 use std::fmt;
 use std::ops::Deref;
@@ -6,20 +6,20 @@ use std::ops::Deref;
 use super::guard::Guard;
 use super::raw;
 
-/// A pointer to a counted value whose readers may be looking it up while it goes away.
+/// A pointer to a counted value that readers may look up while it is being removed.
 ///
-/// Against [`std::sync::Arc`]: cloning costs the same one locked instruction, and so does dropping
-/// one of several, if no thread counts at that moment; it looks at the count first, which `Arc`
-/// does not. Otherwise, and for the last reference, a drop costs an epoch guard and one or two more
-/// locked instructions; [`release`](RcuArc::release) takes the guard at hand, and never has to try
-/// twice. In return a thread that merely *reads* the pointer, from a [`RcuSlot`](super::RcuSlot) or
-/// a [`RcuBorrow`], can take a reference with one unconditional add where `Weak::upgrade` needs a
-/// compare-and-swap loop, and a count that runs over leaks its object where `Arc` aborts the
-/// process.
+/// Compared with [`std::sync::Arc`], cloning costs the same one locked instruction. So does
+/// dropping one of several references if no other thread counts at that moment, though it reads the
+/// count first, which `Arc` does not. Otherwise, and for the last reference, a drop costs an epoch
+/// guard and one or two more locked instructions; [`release`](RcuArc::release) uses the caller's
+/// guard and never has to retry. In return a thread that merely *reads* the pointer, from a
+/// [`RcuSlot`](super::RcuSlot) or a [`RcuBorrow`], can take a reference with one unconditional add
+/// where `Weak::upgrade` needs a compare-and-swap loop, and an overflowing count leaks its object
+/// where `Arc` aborts the process.
 ///
-/// Do not use it for values that are not looked up: `Arc` drops cheaper and frees at once. Do not
-/// rely on when a value is dropped: that is after a grace period, on any thread that collects, and
-/// a panic in its `Drop` surfaces there.
+/// Do not use it for values that are not looked up: `Arc` drops more cheaply and frees at once. Do
+/// not rely on when a value is dropped: it happens after a grace period, on any thread that
+/// collects, and a panic in its `Drop` surfaces there.
 ///
 /// # Examples
 /// ```
@@ -54,7 +54,7 @@ use super::raw;
 ///
 /// # Ordering
 /// Cloning is Relaxed, dropping is Release, and the last drop acquires all earlier ones: its `Drop`
-/// sees all that was done to the value through any reference.
+/// sees everything that was done to the value through any reference.
 ///
 /// # Differences from Linux
 /// The object and its count are one allocation, which is never reused while a count is in flight;
@@ -71,38 +71,38 @@ impl<T> RcuArc<T> {
         RcuArc(raw::Owned::new(value))
     }
 
-    /// Drops a reference under the caller's guard: one locked instruction, and no look before it.
+    /// Drops a reference under the caller's guard: one locked instruction, with no load before it.
     ///
-    /// For references that CPUs take and drop at the same time: where a drop's exchange fails, it
-    /// enters a guard of its own. A caller that has a guard for its lookups can use that.
+    /// Use it for references that CPUs take and drop at the same time: a drop whose exchange fails
+    /// enters a guard of its own. A caller that has a guard for its lookups can use that one.
     #[inline]
     pub fn release(this: RcuArc<T>, guard: &Guard) {
         this.0.release(guard);
     }
 
-    /// Borrows the value for as long as the guard lives, however long `this` does.
+    /// Borrows the value for as long as the guard lives, however long `this` lives.
     #[inline]
     #[must_use]
     pub fn borrow<'g>(this: &RcuArc<T>, guard: &'g Guard) -> RcuBorrow<'g, T> {
         RcuBorrow(this.0.borrow(guard))
     }
 
-    /// Returns how many references there are, this one included.
+    /// Returns the number of references, including this one.
     ///
-    /// A number to look at, out of date when it is returned; above 2^31 it says "pinned". One
-    /// conclusion is sound: see [`RcuSlot::take`](super::RcuSlot::take).
+    /// The number is informational and may be stale when it is returned; above 2^31 it means
+    /// "pinned". One conclusion is sound: see [`RcuSlot::take`](super::RcuSlot::take).
     #[must_use]
     pub fn references(this: &RcuArc<T>) -> u32 {
         this.0.references()
     }
 
-    /// Returns whether both hold the same object.
+    /// Returns whether both point to the same object.
     #[must_use]
     pub fn ptr_eq(this: &RcuArc<T>, other: &RcuArc<T>) -> bool {
         RcuArc::as_ptr(this) == RcuArc::as_ptr(other)
     }
 
-    /// Returns where the value is, to tell objects apart.
+    /// Returns the address of the value, to tell objects apart.
     #[must_use]
     pub fn as_ptr(this: &RcuArc<T>) -> *const T {
         this.0.as_ptr()
@@ -142,10 +142,10 @@ impl<T: fmt::Debug> fmt::Debug for RcuArc<T> {
 
 /// A borrow of an object, without a reference, for as long as a guard lives.
 ///
-/// Costs nothing to make, copy or drop. The object may have lost its last reference already: the
-/// value is still there to be read, but it may have been replaced or closed, which
-/// [`try_get`](RcuBorrow::try_get) finds out. For a look within the guard's section; whatever is to
-/// be kept longer needs a reference, and the compiler says so:
+/// It costs nothing to make, copy or drop. The object may have lost its last reference already: the
+/// value can still be read, but it may have been replaced or closed, which
+/// [`try_get`](RcuBorrow::try_get) detects. A borrow is for use within the guard's section;
+/// anything kept longer needs a reference, and the compiler enforces this:
 ///
 /// ```compile_fail,E0505
 /// use submeter_percpu::rcuref::{RcuArc, pin};
@@ -158,9 +158,9 @@ impl<T: fmt::Debug> fmt::Debug for RcuArc<T> {
 pub struct RcuBorrow<'g, T>(raw::Borrowed<'g, T>);
 
 impl<'g, T> RcuBorrow<'g, T> {
-    /// Takes a reference, unless the last one is gone.
+    /// Takes a reference unless the last one is gone.
     ///
-    /// One unconditional locked instruction; `None` costs two, and is for good.
+    /// Costs one unconditional locked instruction; `None` costs two, and is final.
     ///
     /// # Examples
     /// ```
@@ -177,9 +177,10 @@ impl<'g, T> RcuBorrow<'g, T> {
     /// ```
     ///
     /// # Ordering
-    /// SeqCst. A caller that looks again afterwards whether the pointer is still where it was
-    /// found does so by a SeqCst load, and the remover by a SeqCst swap: a Relaxed get lets
-    /// the second look pass before the count on weakly ordered machines, and x86 never shows it.
+    /// SeqCst. A caller that checks afterwards whether the pointer is still where it was found must
+    /// do so with a SeqCst load, and the remover must use a SeqCst swap: with a Relaxed get, that
+    /// second load could be performed before the count on weakly ordered machines, though x86 never
+    /// shows it.
     #[inline]
     #[must_use]
     pub fn try_get(self) -> Option<RcuArc<T>> {

@@ -7,30 +7,30 @@ use crate::misuse::{self, Misuse, MisuseKind};
 use crate::sync::atomic::{AtomicI32, Ordering};
 use crate::sync::model_const_fn;
 
-/// The highest count that is counted: 2^31 references.
+/// The highest valid count: 2^31 references.
 pub(super) const MAXREF: u32 = 0x7FFF_FFFF;
-/// Where an overflowed count is pinned: the middle of the saturation zone.
+/// The value at which an overflowed count is pinned: the middle of the saturation zone.
 pub(super) const SATURATED: u32 = 0xA000_0000;
 /// The floor of the dead zone.
 pub(super) const RELEASED: u32 = 0xC000_0000;
-/// Where a released count rests: the middle of the dead zone.
+/// The value at which a released count rests: the middle of the dead zone.
 pub(super) const DEAD: u32 = 0xE000_0000;
-/// No reference, not yet marked dead: one below the count of one reference.
+/// No reference left, but not yet marked dead: one below the count of one reference.
 pub(super) const NOREF: u32 = 0xFFFF_FFFF;
-/// Operations in flight at once that every zone tolerates on both sides of its middle.
+/// Number of operations in flight that every zone tolerates on both sides of its middle.
 pub(super) const TOLERANCE: u32 = 0x1000_0000;
 
-/// Misuse that a count noticed beside its result.
+/// Misuse that a count noticed in addition to its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Notice {
     /// The count left the valid zone upwards and is pinned for good.
     Saturated,
-    /// So many more puts than gets.
+    /// This many more puts than gets.
     ExcessPuts(u32),
 }
 
 impl Notice {
-    /// Reports it, of the count at `address`.
+    /// Reports the misuse of the count at `address`.
     pub(super) fn report(self, name: &str, address: usize) {
         let (kind, times) = match self {
             Notice::Saturated => (MisuseKind::Saturated, 1),
@@ -42,14 +42,14 @@ impl Notice {
 
 /// A reference count in one word.
 ///
-/// Bits: all, as a number in the zones above; a valid count is references − 1. Writers: any thread,
-/// by read-modify-write only, except that `pin` stores into a zone which nothing leaves.
+/// Bits: all of them, as a number in the zones above; a valid count is references − 1. Writers: any
+/// thread, by read-modify-write only, except that `pin` stores into a zone that nothing leaves.
 ///
-/// **The ledger.** Once dead, the word is `DEAD + gets in flight − unsettled excess puts`,
-/// exactly: a failed get takes its own increment back, where a plain store of `DEAD` would lose
-/// what others wrote in between. A value below `DEAD` therefore *proves* an excess put, and a
-/// putter that finds the word dead needs only the sign of what its decrement returned. If it needed
-/// the whole number, x86-64 would pay `lock xadd` on every put for the sake of the last one.
+/// **The ledger.** Once dead, the word is `DEAD + gets in flight − unsettled excess puts`, exactly:
+/// a failed get undoes its own increment, where a plain store of `DEAD` would lose what others
+/// wrote in between. A value below `DEAD` therefore *proves* an excess put, and a putter that finds
+/// the word dead needs only the sign of what its decrement returned. If it needed the whole number,
+/// x86-64 would pay `lock xadd` on every put for the sake of the last one.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(super) struct Count(AtomicI32);
@@ -65,8 +65,8 @@ impl Count {
     /// Takes a reference; false once dead.
     #[inline]
     pub(super) fn get(&self, notify: impl Fn(Notice)) -> bool {
-        // Relaxed: a caller holds a reference, or found the pointer by an Acquire load, so that the
-        // object is visible already; success is only used under a branch on it.
+        // Relaxed: a caller holds a reference, or found the pointer by an Acquire load, so the
+        // object is already visible; success is only used under a branch on it.
         if self.0.fetch_add(1, Ordering::Relaxed).wrapping_add(1) >= 0 {
             return true;
         }
@@ -83,9 +83,9 @@ impl Count {
         !negative || self.get_slow(notify)
     }
 
-    /// Drops a reference; true for exactly one caller, who owns the object from there on.
+    /// Drops a reference; true for exactly one caller, which owns the object from then on.
     ///
-    /// The word is touched after the reference was given up: the caller keeps its memory alive.
+    /// The word is accessed after the reference was given up: the caller keeps its memory alive.
     #[inline]
     pub(super) fn put(&self, notify: impl Fn(Notice)) -> bool {
         self.decrement() && self.put_slow(notify)
@@ -93,19 +93,20 @@ impl Count {
 
     /// Does the first half of a put; `put_slow` must follow if it returns true.
     ///
-    /// Apart for the pointer face, whose own slow half then joins that one out of line.
+    /// It is separate for the pointer interface, whose own slow half then joins `put_slow` out of
+    /// line.
     #[inline]
     #[must_use]
     pub(super) fn decrement(&self) -> bool {
-        // Release: pairs with the Acquire in `put_slow`, so that all a holder did is visible to the
-        // thread that frees. `+ -1`, not `- 1`: that shape compiles to `lock dec` and a branch on
-        // the sign, the other to `lock xadd`.
+        // Release: pairs with the Acquire in `put_slow`, so that everything a holder did is visible
+        // to the thread that frees. `+ -1`, not `- 1`: the former compiles to `lock dec` and a
+        // branch on the sign, the latter to `lock xadd`.
         self.0.fetch_add(-1, Ordering::Release).wrapping_add(-1) < 0
     }
 
-    /// Drops a reference that is not the last one, and does not touch the word after that: the
-    /// caller need keep no memory alive. False, and nothing has changed, where it may be the last,
-    /// or where another thread changed the word in between.
+    /// Drops a reference that is not the last one, and does not access the word after that: the
+    /// caller need not keep the memory alive. Returns false, with nothing changed, where the
+    /// reference may be the last, or where another thread changed the word in between.
     #[inline]
     #[must_use]
     pub(super) fn put_one_of_many(&self) -> bool {
@@ -116,7 +117,7 @@ impl Count {
         now > 0 && self.0.compare_exchange(now, now - 1, order, failed).is_ok()
     }
 
-    /// Returns the references now; 0 when there are none or the count is dead.
+    /// Returns the current number of references; 0 when there are none or the count is dead.
     pub(super) fn read(&self) -> u32 {
         // SeqCst: pairs with `get_ordered`, so that a remover may trust it after an unlink.
         crate::sync::seq_cst_order();
@@ -124,7 +125,7 @@ impl Count {
         if now >= RELEASED { 0 } else { now + 1 }
     }
 
-    /// Tells whether the object was released, for good.
+    /// Returns whether the object was released, which is final.
     pub(super) fn is_dead(&self) -> bool {
         // Acquire: pairs with the Release of the puts before the word was marked dead, so that a
         // thread that sees the death also sees what the holders did.
@@ -135,9 +136,9 @@ impl Count {
     #[cold]
     #[inline(never)]
     fn get_slow(&self, notify: impl Fn(Notice)) -> bool {
-        // Relaxed: only this word is looked at, and a thread never sees it older than its own
-        // increment. It is sound to read again here (in `put_slow` it is not): a count never leaves
-        // the dead or the saturated zone, so a later value means the same.
+        // Relaxed: only this word is read, and a thread never sees it older than its own increment.
+        // Rereading is sound here (in `put_slow` it is not): a count never leaves the dead or the
+        // saturated zone, so a later value means the same.
         let now = self.0.load(Ordering::Relaxed).cast_unsigned();
         if now <= MAXREF {
             return true;
@@ -146,7 +147,7 @@ impl Count {
             self.pin(now, notify);
             return true;
         }
-        // Relaxed: takes this call's increment back; nothing was done under it.
+        // Relaxed: undoes this call's increment; nothing was done under it.
         let now = self.0.fetch_sub(1, Ordering::Relaxed).wrapping_sub(1).cast_unsigned();
         self.settle(now, notify);
         false
@@ -154,16 +155,16 @@ impl Count {
 
     /// Runs for every put whose decrement returned a negative number; true for the last one.
     ///
-    /// It takes that number for `NOREF`, which is what a balanced put made, and never reads first:
-    /// by the time of a read another put may have marked the word dead, and this one would look
-    /// like one too many. `loom_models.rs` keeps that mistake and the checker's verdict on it.
+    /// It assumes that this number is `NOREF`, the result of a balanced put, and never reads first:
+    /// by the time of the read another put may have marked the word dead, and this put would look
+    /// surplus. `loom_models.rs` keeps that mistake and the checker's verdict on it.
     #[cold]
     #[inline(never)]
     pub(super) fn put_slow(&self, notify: impl Fn(Notice)) -> bool {
         let (noref, dead) = (NOREF.cast_signed(), DEAD.cast_signed());
         // Acquire on success: pairs with the Release of every put, all of them earlier in this
         // word's release sequence, so that the owner may destroy what they wrote. Relaxed on
-        // failure: the value only decides what this thread does to the word.
+        // failure: the value only decides what this thread does with the word.
         let exchanged = self.0.compare_exchange(noref, dead, Ordering::Acquire, Ordering::Relaxed);
         let Err(now) = exchanged.map_err(i32::cast_unsigned) else { return true };
         if now > MAXREF && now < RELEASED {
@@ -171,15 +172,16 @@ impl Count {
         } else if now >= RELEASED {
             self.settle(now, notify);
         }
-        // Otherwise a get revived the count in between, and its put will be here in its turn.
+        // Otherwise a get revived the count in between, and its put will come here in turn.
         false
     }
 
-    /// Brings a count in the saturation zone back to its middle; tells of the first arrival.
+    /// Brings a count in the saturation zone back to the middle of the zone; reports the first
+    /// arrival.
     fn pin(&self, mut now: u32, notify: impl Fn(Notice)) {
         while now > MAXREF && now < SATURATED - TOLERANCE {
             let (from, to) = (now.cast_signed(), SATURATED.cast_signed());
-            // Relaxed: a pinned object is never freed, so that nothing is ordered by it.
+            // Relaxed: a pinned object is never freed, so this orders nothing.
             match self.0.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return notify(Notice::Saturated),
                 Err(other) => now = other.cast_unsigned(),
@@ -191,21 +193,22 @@ impl Count {
         }
     }
 
-    /// Books excess puts out of a dead count, telling how many.
+    /// Removes excess puts from a dead count, and reports how many there were.
     ///
-    /// The thread that decrements last looks here, so that a quiet word is `DEAD` exactly and every
-    /// excess put was reported once, if not always by the thread that made it.
+    /// The thread that decrements last comes here, so that a quiescent word is exactly `DEAD` and
+    /// every excess put was reported once, though not always by the thread that made it.
     fn settle(&self, mut now: u32, notify: impl Fn(Notice)) {
         loop {
             let excess = match now {
                 RELEASED..DEAD => DEAD - now,
-                // Below `NOREF` without having been dead: a put too many met the last one before
-                // its mark. It is unknown now which reference was the last: the object leaks.
+                // Below `NOREF` without having been dead: a surplus put met the last one before the
+                // mark of death. It is no longer known which reference was the last: the object
+                // leaks.
                 _ if now >= DEAD + TOLERANCE && now != NOREF => NOREF - now,
                 _ => return,
             };
             let (from, to) = (now.cast_signed(), DEAD.cast_signed());
-            // Relaxed: bookkeeping on a word that orders nothing any more.
+            // Relaxed: bookkeeping on a word that no longer orders anything.
             match self.0.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return notify(Notice::ExcessPuts(excess)),
                 Err(other) => now = other.cast_unsigned(),
@@ -213,16 +216,16 @@ impl Count {
         }
     }
 
-    /// Starts anywhere in the zones.
+    /// Creates a count with any value in the zones.
     #[cfg(test)]
     pub(super) fn at(word: u32) -> Count {
         Count(AtomicI32::new(word.cast_signed()))
     }
 
-    /// Returns the word as it is.
+    /// Returns the raw word.
     #[cfg(test)]
     pub(super) fn word(&self) -> u32 {
-        // Relaxed: a test looks at a quiet word.
+        // Relaxed: tests read a quiescent word.
         self.0.load(Ordering::Relaxed).cast_unsigned()
     }
 }

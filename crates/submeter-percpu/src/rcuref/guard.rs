@@ -1,11 +1,11 @@
-//! Holds off the freeing of what a put or a lookup may still touch.
+//! Guards that delay the freeing of memory that a put or a lookup may still access.
 //!
-//! crossbeam-epoch does the work, and no type of it shows. The alternative was seize;
-//! `proof/submeter-bench/record/2026-11-21-rcuref.md` compares them. Neither bounds what gathers
-//! behind a stalled reader. Entering decided, which every lookup pays, while only the last drop
-//! retires: crossbeam's costs less than seize's, unless seize calls membarrier for every batch it
-//! retires. Then they tie, at the price of an interrupt to all other CPUs on a path that is to make
-//! no system call.
+//! crossbeam-epoch does the work, and none of its types is exposed. The alternative was seize;
+//! `proof/submeter-bench/record/2026-11-21-rcuref.md` compares them. Neither bounds the garbage
+//! that accumulates behind a stalled reader. The cost of entering decided, since every lookup pays
+//! it, while only the last drop retires: entering crossbeam costs less than entering seize, unless
+//! seize calls membarrier for every batch it retires. In that case they tie, at the price of an
+//! interrupt to all other CPUs on a path that must make no system call.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use crossbeam_epoch as epoch;
 #[cfg(any(loom, all(miri, not(submeter_real_epoch))))]
 use super::guard_model as epoch;
 
-/// Keeps every object that can be reached now in memory until it is dropped.
+/// A guard that keeps every object reachable now in memory until the guard is dropped.
 ///
 /// Costs one locked instruction and a thread-local lookup, or the lookup alone while the thread
 /// holds another guard; it neither blocks nor makes a system call, but see [`pin`]. Do not hold one
@@ -31,10 +31,10 @@ use super::guard_model as epoch;
 #[repr(transparent)]
 pub struct Guard(pub(super) epoch::Guard);
 
-/// Enters a section in which nothing that is reachable now is freed.
+/// Enters a section in which no object reachable now is freed.
 ///
-/// Now and then, if the thread holds no other guard, it first frees what any thread removed, and
-/// runs the drops of those values. Do not call it with a lock held that such a drop may take.
+/// Occasionally, if the thread holds no other guard, it first frees values that any thread removed,
+/// running their drops. Do not call it with a lock held that such a drop may take.
 ///
 /// # Examples
 /// ```
@@ -52,10 +52,10 @@ pub fn pin() -> Guard {
 }
 
 impl Guard {
-    /// Runs `f` after a grace period: once every guard that exists now was dropped.
+    /// Runs `f` after a grace period: once every guard that exists now has been dropped.
     ///
-    /// It runs on whichever thread collects, some operations that enter a guard later;
-    /// [`flush`](Self::flush) moves that forward. A panic in `f` surfaces there.
+    /// It runs on whichever thread collects, after some further operations that enter a guard;
+    /// [`flush`](Self::flush) brings that forward. A panic in `f` surfaces there.
     ///
     /// # Examples
     /// ```
@@ -73,7 +73,7 @@ impl Guard {
 
     /// Hands this thread's deferred work to the collector, and runs what is due.
     ///
-    /// Costs a visit of every thread's epoch. For teardown and tests, not for hot paths.
+    /// Visits every thread's epoch. Use it for teardown and tests, not on hot paths.
     pub fn flush(&self) {
         self.0.flush();
     }

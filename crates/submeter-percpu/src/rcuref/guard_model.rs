@@ -1,11 +1,12 @@
 //! The grace period for checkers: deferred functions run when the last guard goes.
 //!
-//! crossbeam-epoch keeps its state in threads' locals, which the threads of a model share, and in
-//! atomics that no model sees. This one is coarser, never frees earlier, and lives in the model.
+//! crossbeam-epoch keeps its state in thread-locals, which the threads of a model share, and in
+//! atomics that no model sees. This implementation is coarser, never frees earlier, and lives in
+//! the model.
 //!
-//! Miri gets it too, so as to judge this crate by its strict rules (provenance, Stacked Borrows,
-//! leaks), which crossbeam-epoch's tagged pointers, intrusive list and global garbage cannot meet;
-//! `--cfg submeter_real_epoch` has Miri run the real one.
+//! Miri uses it too, so that it can check this crate by its strict rules (provenance, Stacked
+//! Borrows, leaks), which crossbeam-epoch's tagged pointers, intrusive list and global garbage
+//! cannot meet; `--cfg submeter_real_epoch` makes Miri run the real one.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -35,7 +36,7 @@ lazy_static! {
 static EPOCH: Mutex<Epoch> = Mutex::new(Epoch::START);
 
 pub(super) struct Guard {
-    /// Functions that this guard deferred; they join the rest when the guard goes.
+    /// Functions that this guard deferred; they join the rest when the guard is dropped.
     deferred: RefCell<Vec<Deferred>>,
     stays_on_its_thread: PhantomData<*const ()>,
 }
@@ -46,7 +47,7 @@ pub(super) fn pin() -> Guard {
 }
 
 impl Guard {
-    /// Holds nothing off. Not to be dropped.
+    /// A guard that delays nothing. It must not be dropped.
     #[cfg(not(loom))]
     pub(super) const UNCOUNTED: Guard =
         Guard { deferred: RefCell::new(Vec::new()), stays_on_its_thread: PhantomData };
@@ -66,7 +67,7 @@ impl Drop for Guard {
             epoch.deferred.append(self.deferred.get_mut());
             if epoch.guards == 0 { mem::take(&mut epoch.deferred) } else { Vec::new() }
         };
-        // After the lock was given back: these functions may pin again.
+        // After the lock is released: these functions may pin again.
         for f in due {
             f();
         }

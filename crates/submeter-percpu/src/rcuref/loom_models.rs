@@ -1,9 +1,9 @@
 //! Every interleaving, within loom's memory model: `RUSTFLAGS="--cfg loom" cargo test --release`.
 //!
-//! Three of the models are of mistakes, and pass only while loom finds them.
+//! Three of the models contain mistakes, and pass only while loom finds them.
 
 use std::sync::Arc;
-// Not loom's: what the models note for themselves must add neither orders nor states.
+// Not loom's atomics: the models' own notes must add neither orderings nor states.
 use std::sync::atomic::AtomicU32 as Notes;
 
 use loom::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
@@ -13,7 +13,7 @@ use super::count::{Count, DEAD, NOREF, Notice, RELEASED};
 use super::{RcuArc, RcuSlot, pin};
 use crate::models::{Note, explore, explore_all, witness};
 
-/// Counts up; Relaxed: loom runs one thread at a time.
+/// Increments a note. Relaxed: loom runs one thread at a time.
 fn note(notes: &Notes) {
     notes.fetch_add(1, Ordering::Relaxed);
 }
@@ -31,12 +31,12 @@ fn put(count: &Count) -> bool {
     count.put(unexpected)
 }
 
-/// As the drop of an `RcuArc`: without a guard where it is not the last.
+/// Puts like the drop of an `RcuArc`: without a guard if the reference is not the last.
 fn put_as_dropped(count: &Count) -> bool {
     !count.put_one_of_many() && put(count)
 }
 
-/// Two holders put, and the one that is told to free sees what the other did before.
+/// Two holders put, and the one that must free sees what the other did before.
 fn one_put_wins(put: fn(&Count) -> bool) {
     explore_all(move || {
         let shared = Arc::new((Count::new(2), AtomicU32::new(0), AtomicU32::new(0)));
@@ -44,7 +44,7 @@ fn one_put_wins(put: fn(&Count) -> bool) {
         let other = thread::spawn({
             let (shared, wins) = (shared.clone(), wins.clone());
             move || {
-                // Relaxed: the puts alone are to order what was written under the references.
+                // Relaxed: only the puts may order what was written under the references.
                 shared.1.store(1, Ordering::Relaxed);
                 if put(&shared.0) {
                     note(&wins);
@@ -73,7 +73,7 @@ fn loom_rcuref_1_exactly_one_put_returns_true() {
     one_put_wins(put);
 }
 
-/// Exactly one put returns true, though others take no guard.
+/// Exactly one put returns true, although others take no guard.
 #[test]
 fn loom_rcuref_1_one_put_is_last_without_guards() {
     one_put_wins(put_as_dropped);
@@ -126,7 +126,7 @@ fn loom_rcuref_3_revived_dies_by_the_later_put() {
     });
 }
 
-/// A revived count dies once, though others take no guard.
+/// A revived count dies once, although others take no guard.
 #[test]
 fn loom_rcuref_3_dies_once_without_guards() {
     explore(|| {
@@ -137,7 +137,7 @@ fn loom_rcuref_3_dies_once_without_guards() {
     });
 }
 
-/// It uses what the decrement returned.
+/// The slow path uses the result of its decrement.
 #[test]
 fn loom_rcuref_4_slow_path_uses_its_decrement() {
     explore_all(|| {
@@ -147,7 +147,7 @@ fn loom_rcuref_4_slow_path_uses_its_decrement() {
     });
 }
 
-/// The slow path as it was until January 2025: it asks the word again what its put did.
+/// The slow path as it was until January 2025: it rereads the word to find out what its put did.
 fn put_reading_again(word: &AtomicI32) -> bool {
     // Release: as in `Count::decrement`.
     if word.fetch_add(-1, Ordering::Release).wrapping_add(-1) >= 0 {
@@ -183,8 +183,8 @@ fn loom_rcuref_4_finds_a_slow_path_reading_again() {
     });
 }
 
-/// A put whose mark of death comes late, and a lookup that revives the object, ends it, and makes
-/// the next one in its place.
+/// A put marks the count dead late, while a lookup revives the object, ends it, and makes the next
+/// one in its place.
 fn a_late_mark_of_death(guarded: bool) {
     explore(move || {
         let word = Arc::new(AtomicI32::new(0));
@@ -208,7 +208,7 @@ fn a_late_mark_of_death(guarded: bool) {
     });
 }
 
-/// Asks what its own decrement returned, then marks.
+/// Checks the result of its own decrement, then marks.
 fn put_as_it_is(word: &AtomicI32) -> bool {
     // Release: as in `Count::decrement`.
     if word.fetch_add(-1, Ordering::Release).wrapping_add(-1) != NOREF.cast_signed() {
@@ -222,7 +222,7 @@ fn put_as_it_is(word: &AtomicI32) -> bool {
 /// Makes the next object, at once or after a grace period, and puts its only reference.
 fn recycle(word: Arc<AtomicI32>, guard: Option<&super::Guard>) {
     let next = move || {
-        // Release: as one who publishes an object.
+        // Release: as when publishing an object.
         word.store(0, Ordering::Release);
         assert!(put_as_it_is(&word), "a late mark ended the next object");
     };
@@ -232,7 +232,7 @@ fn recycle(word: Arc<AtomicI32>, guard: Option<&super::Guard>) {
     }
 }
 
-/// It keeps the mark from recycled memory.
+/// A guard keeps a late mark of death away from recycled memory.
 #[test]
 fn loom_rcuref_a_guard_defeats_a_late_mark() {
     a_late_mark_of_death(true);
@@ -288,7 +288,7 @@ fn loom_rcuref_6_saturation_told_once_and_stays() {
     });
 }
 
-/// A reader that looks again, and a remover that looks at the count: whether both may miss.
+/// A reader checks the pointer again, and a remover reads the count: tests whether both may miss.
 fn both_may_miss(get: fn(&Count) -> bool) {
     explore_all(move || {
         let mut object = 0_u8;
@@ -297,7 +297,7 @@ fn both_may_miss(get: fn(&Count) -> bool) {
             let shared = shared.clone();
             move || {
                 assert!(get(&shared.0));
-                // SeqCst: the second look, as in `Cell::load`.
+                // SeqCst: the second check, as in `Cell::load`.
                 !shared.1.load(Ordering::SeqCst).is_null()
             }
         });
@@ -311,20 +311,20 @@ fn both_may_miss(get: fn(&Count) -> bool) {
     });
 }
 
-/// A get with a second look meets the remover.
+/// A get with a second check meets the remover.
 #[test]
 fn loom_rcuref_ordered_get_meets_the_remover() {
     both_may_miss(|count| count.get_ordered(unexpected));
 }
 
-/// It misses the remover.
+/// Finds that a relaxed get misses the remover.
 #[test]
 #[should_panic(expected = "each missed the other")]
 fn loom_rcuref_finds_a_relaxed_get() {
     both_may_miss(|count| count.get(unexpected));
 }
 
-/// Notices, by loom's own rules, a drop that is concurrent with a look.
+/// Detects, by loom's own rules, a drop that is concurrent with a read.
 struct Canary(AtomicU32);
 
 impl Canary {
@@ -333,7 +333,7 @@ impl Canary {
     }
 
     fn look(&self) {
-        // Relaxed: adds no order that could hide a missing one.
+        // Relaxed: adds no ordering that could hide a missing one.
         assert_eq!(self.0.load(Ordering::Relaxed), 7, "looked at after its drop");
     }
 }
@@ -397,7 +397,7 @@ fn loom_rcuslot_taken_and_alone_has_no_loader() {
             move || {
                 let guard = pin();
                 let kept = slot.load(&guard);
-                // Relaxed: the taker's conclusion alone is to order this.
+                // Relaxed: only the taker's conclusion may order this.
                 kept.inspect(|value| assert_eq!(value.load(Ordering::Relaxed), 0, "in use"));
             }
         });
@@ -413,7 +413,7 @@ fn loom_rcuslot_taken_and_alone_has_no_loader() {
     });
 }
 
-/// Counts itself in what no model sees, so that a leak and a second free both show.
+/// Counts itself where no model sees it, so that both a leak and a double free show.
 struct Alive(Arc<Notes>);
 
 impl Alive {

@@ -1,7 +1,7 @@
-//! Reference counts for what is looked up: unconditional to take, and to drop under a guard.
+//! Reference counts for objects found by lookup: unconditional to take, and dropped under a guard.
 //!
 //! [`RcuRef`] is the bare count, [`RcuArc`] the pointer that carries one, [`RcuSlot`] a cell for
-//! such pointers, [`Guard`] what keeps objects in memory between finding and counting them.
+//! such pointers. A [`Guard`] keeps objects in memory between finding and counting them.
 
 mod arc;
 mod count;
@@ -29,14 +29,16 @@ pub use slot::RcuSlot;
 
 use crate::sync::model_const_fn;
 
-/// A reference count that never asks first: `get` and `put` are one locked instruction each.
+/// A reference count without compare-and-swap loops: `get` and `put` are one locked instruction
+/// each.
 ///
-/// A compare-and-swap loop, which "take a reference unless there is none" usually is, fails and
+/// "Take a reference unless there is none" is usually a compare-and-swap loop, which fails and
 /// retries when others are counting; an unconditional add does not. The price is paid at the end:
-/// the last `put` needs a second instruction to mark the count dead, and touches the count after
-/// its reference is gone, so that memory must stay until a grace period has passed. Hence the
-/// [`Guard`] it takes. For a count that is only ever cloned and dropped use [`std::sync::Arc`],
-/// for one that many CPUs hammer a per-CPU count: this one is a single shared line.
+/// the last `put` needs a second instruction to mark the count dead, and accesses the count after
+/// its reference is gone, so the memory must stay until a grace period has passed. This is why
+/// `put` takes a [`Guard`]. For a count that is only ever cloned and dropped use
+/// [`std::sync::Arc`]. For one that many CPUs hammer use a per-CPU count: this one is a single
+/// shared line.
 ///
 /// It is 4 bytes. Most users want [`RcuArc`], which frees the object too.
 ///
@@ -66,19 +68,19 @@ use crate::sync::model_const_fn;
 ///
 /// # Ordering
 /// `get` is Relaxed, [`get_ordered`](Self::get_ordered) SeqCst. `put` is Release, and the one that
-/// returns true is Acquire too: it sees all that was done before any other put.
+/// returns true is Acquire too: it sees everything that was done before any other put.
 ///
 /// # Differences from Linux
-/// A failed `get` takes its increment back instead of storing the middle of the zone; with that a
-/// dead word is an exact ledger, and a `put` too many is reported exactly once, at the latest by
-/// the last operation in flight. There is no way to start a dead count again: memory that is
-/// recycled under a delayed mark of death is a bug the kernel had to fix.
+/// A failed `get` undoes its increment instead of storing the middle of the zone. This makes a dead
+/// word an exact ledger, and a surplus `put` is reported exactly once, at the latest by the last
+/// operation in flight. A dead count cannot be restarted: memory recycled under a delayed mark of
+/// death is a bug that the kernel had to fix.
 #[repr(transparent)]
 pub struct RcuRef(Count);
 
 impl RcuRef {
     model_const_fn! {
-        /// Starts with one reference.
+        /// Creates a count with one reference.
         #[must_use]
         pub fn new() -> RcuRef {
             RcuRef(Count::new(1))
@@ -86,10 +88,10 @@ impl RcuRef {
     }
 
     model_const_fn! {
-        /// Starts with `refs` references.
+        /// Creates a count with `refs` references.
         ///
         /// # Panics
-        /// Unless `refs` is 1 to 2^31, what the valid zone holds.
+        /// Unless `refs` is 1 to 2^31, the range of the valid zone.
         #[must_use]
         pub fn with_refs(refs: u32) -> RcuRef {
             assert!(refs >= 1 && refs - 1 <= count::MAXREF, "a count starts with 1 to 2^31 references");
@@ -97,9 +99,9 @@ impl RcuRef {
         }
     }
 
-    /// Takes a reference; false when the object was released, for good.
+    /// Takes a reference; false when the object was released, which is final.
     ///
-    /// A count that runs over its zone saturates: that is reported (see [`misuse`](crate::misuse)),
+    /// A count that overflows its zone saturates: this is reported (see [`misuse`](crate::misuse)),
     /// and the object is leaked.
     #[inline]
     #[must_use = "without a reference the object must not be used beyond the guard"]
@@ -109,39 +111,40 @@ impl RcuRef {
 
     /// Takes a reference, before every SeqCst load that follows in program order.
     ///
-    /// For a caller that looks again, after the get, whether the pointer is still where it was
-    /// found, while a remover unlinks it and then [reads](Self::read) the count: one of the two
-    /// sees the other if all four operations are SeqCst. With [`get`](Self::get) both can miss,
-    /// on weakly ordered machines only.
+    /// For a caller that checks after the get whether the pointer is still where it was found,
+    /// while a remover unlinks it and then [reads](Self::read) the count: one of the two sees the
+    /// other if all four operations are SeqCst. With [`get`](Self::get) both can miss, though only
+    /// on weakly ordered machines.
     #[inline]
     #[must_use = "without a reference the object must not be used beyond the guard"]
     pub fn get_ordered(&self) -> bool {
         self.0.get_ordered(self.notify())
     }
 
-    /// Drops a reference; true for exactly one caller, who frees the object after a grace period.
+    /// Drops a reference; true for exactly one caller, which frees the object after a grace period.
     ///
-    /// The guard must have been entered before the reference is given up, which holding one shows.
-    /// A put too many returns false, is reported (see [`misuse`](crate::misuse)) and changes
-    /// nothing once the count is dead; before that it takes another holder's reference, which no
-    /// count can know.
+    /// The guard must have been entered before the reference is given up; the argument proves that.
+    /// A surplus put returns false, is reported (see [`misuse`](crate::misuse)) and changes nothing
+    /// once the count is dead; before that it takes another holder's reference, which no count can
+    /// detect.
     #[inline]
     #[must_use = "true obliges the caller to free the object after a grace period"]
     pub fn put(&self, _guard: &Guard) -> bool {
         self.0.put(self.notify())
     }
 
-    /// Returns how many references there are: 0 for none left or released, above 2^31 for pinned.
+    /// Returns the number of references: 0 if none is left or the object was released, above 2^31
+    /// if pinned.
     ///
-    /// Out of date when it is returned. 0 is not death, a `get` may still revive the count: ask
-    /// [`is_dead`](Self::is_dead).
+    /// The number may be stale when it is returned. 0 does not mean dead, since a `get` may still
+    /// revive the count: ask [`is_dead`](Self::is_dead).
     #[must_use]
     pub fn read(&self) -> u32 {
         self.0.read()
     }
 
-    /// Returns whether the object was released. Never true first and false later, unless a put too
-    /// many met the last one.
+    /// Returns whether the object was released. Once true it stays true, unless a surplus put met
+    /// the last one.
     #[must_use]
     pub fn is_dead(&self) -> bool {
         self.0.is_dead()

@@ -1,16 +1,16 @@
-//! The memory behind the pointers: every dereference, and every argument for it.
+//! The memory behind the pointers: every dereference, and the argument for it.
 //!
-//! Three facts carry all of it, and each SAFETY comment names those it uses:
+//! Everything here rests on three facts, and each SAFETY comment names those it uses:
 //!
-//! 1. **Counted.** Each `Owned`, each filled `Cell`, holds one reference of its object's count.
+//! 1. **Counted.** Each `Owned` and each filled `Cell` holds one reference of its object's count.
 //!    Upheld by this file: an `Owned` is made only from a successful get or from another holder's
 //!    reference, and gives its reference up exactly once, in `Drop` or by becoming a cell's.
-//! 2. **Freed last.** Memory is freed only by what `put_slow` defers, which runs after a grace
-//!    period that starts once the count was marked dead. Upheld by `put`, which says so to one
-//!    caller only (the count's proof), and by `Guard::defer`.
-//! 3. **Unlinked first.** A cell gives its reference up only after its pointer was replaced, so
-//!    that a thread that reads the pointer under a guard does so before the grace period begins.
-//!    Upheld by `Cell::swap` and `Drop`.
+//! 2. **Freed last.** Memory is freed only by the function that `put_slow` defers, which runs after
+//!    a grace period that starts once the count was marked dead. Upheld by `put`, which returns
+//!    true to one caller only (the count's proof), and by `Guard::defer`.
+//! 3. **Unlinked first.** A cell gives up its reference only after its pointer was replaced, so a
+//!    thread that reads the pointer under a guard does so before the grace period begins. Upheld by
+//!    `Cell::swap` and `Drop`.
 
 use std::any::type_name;
 use std::marker::PhantomData;
@@ -28,20 +28,23 @@ struct Inner<T> {
 }
 
 impl<T> Inner<T> {
-    /// Names the object for reports. A closure, so that the hot path carries no arguments for it.
+    /// Returns a closure that reports misuse of the object. A closure, so that the hot path carries
+    /// no arguments for it.
     #[inline]
     fn notify(count: &Count) -> impl Fn(Notice) + '_ {
         move |notice| notice.report(type_name::<T>(), ptr::from_ref(count).addr())
     }
 }
 
-/// Returns a guard that guards nothing, where something else keeps objects from being retired.
+/// Returns a guard that guards nothing, for use where something else keeps objects from being
+/// retired.
 ///
-/// It enters no section, and hence runs no drop of any value, as [`pin`] may: for use under locks.
+/// It enters no section, and hence, unlike [`pin`], never runs the drop of a value: it is for use
+/// under locks.
 ///
 /// # Safety
-/// 1. Until it is last used, what is reached with it is not retired, by any thread. 2. Nothing is
-///    deferred or released with it.
+/// 1. Until it is last used, no thread retires anything reached with it. 2. Nothing is deferred or
+///    released with it.
 #[cfg(not(any(loom, all(miri, not(submeter_real_epoch)))))]
 pub(crate) unsafe fn unguarded<'a>() -> &'a Guard {
     // SAFETY: 1 and 2 as the caller promises.
@@ -50,27 +53,27 @@ pub(crate) unsafe fn unguarded<'a>() -> &'a Guard {
     unsafe { &*ptr::from_ref(guard).cast::<Guard>() }
 }
 
-/// As the other: the model's guards free nothing that this one could hold off.
+/// Does the same under Miri: the model's guards free nothing that this one could delay.
 ///
 /// # Safety
-/// As the other.
+/// The same as for the other.
 #[cfg(all(miri, not(submeter_real_epoch)))]
 pub(crate) unsafe fn unguarded<'a>() -> &'a Guard {
     struct Uncounted(Guard);
-    // SAFETY: 1. By the caller's second promise no thread touches what it would defer.
+    // SAFETY: 1. By the caller's second promise no thread accesses its deferred functions.
     unsafe impl Sync for Uncounted {}
     static UNCOUNTED: Uncounted = Uncounted(Guard(super::guard_model::Guard::UNCOUNTED));
     &UNCOUNTED.0
 }
 
-/// One reference. Its drop puts it.
+/// One reference, which its drop puts.
 pub(super) struct Owned<T> {
     inner: NonNull<Inner<T>>,
     owns: PhantomData<Inner<T>>,
 }
 
 // SAFETY: 1. An `Owned` is a `&T` whose last holder sends the `T` to the thread that collects, so
-// that moving one needs what moving a `&T` and a `T` need. 2. The count is atomic.
+// moving one needs what moving a `&T` and moving a `T` need. 2. The count is atomic.
 unsafe impl<T: Send + Sync> Send for Owned<T> {}
 // SAFETY: 1 and 2 as for `Send`: a shared `Owned` can be cloned, and the clone moved.
 unsafe impl<T: Send + Sync> Sync for Owned<T> {}
@@ -78,8 +81,8 @@ unsafe impl<T: Send + Sync> Sync for Owned<T> {}
 impl<T> Owned<T> {
     /// Allocates an object with one reference.
     ///
-    /// `Send + 'static`, here and in no other place: the value is dropped later and on any
-    /// thread. `Owned` is covariant, so that its `T` may shrink afterwards; the value does not.
+    /// `Send + 'static`, here and nowhere else: the value is dropped later, on any thread. `Owned`
+    /// is covariant, so its `T` may shrink afterwards; the value does not.
     pub(super) fn new(value: T) -> Owned<T>
     where
         T: Send + 'static,
@@ -90,8 +93,8 @@ impl<T> Owned<T> {
 
     #[inline]
     fn inner(&self) -> &Inner<T> {
-        // SAFETY: 1 (counted): this reference keeps the count from being marked dead, and by 2
-        // (freed last) the memory with it. The object is never borrowed mutably before that.
+        // SAFETY: 1 (counted): this reference keeps the count from being marked dead, which by 2
+        // (freed last) keeps the memory. The object is never borrowed mutably before that.
         unsafe { self.inner.as_ref() }
     }
 
@@ -114,13 +117,13 @@ impl<T> Owned<T> {
     pub(super) fn duplicate(&self) -> Owned<T> {
         let count = &self.inner().count;
         let got = count.get(Inner::<T>::notify(count));
-        // A get fails on a dead count only, and this reference keeps it alive. Unlike `Arc`, no
+        // A get fails only on a dead count, and this reference keeps it alive. Unlike in `Arc`, no
         // abort is needed against overflow: the count pins itself.
         debug_assert!(got, "a held object was dead");
         Owned { inner: self.inner, owns: PhantomData }
     }
 
-    /// Gives the reference up.
+    /// Gives up the reference.
     #[inline]
     pub(super) fn release(self, guard: &Guard) {
         let inner = mem::ManuallyDrop::new(self).inner;
@@ -138,17 +141,17 @@ impl<T> Drop for Owned<T> {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: 1 (counted): until the exchange that puts it, the reference of `self` keeps the
-        // object. 2. Nothing is touched after that, and a count is wholly atomic.
+        // object. 2. Nothing is accessed after that, and a count consists of atomics only.
         let count = unsafe { &(*self.inner.as_ptr()).count };
-        // Without a guard, which costs more than the put.
+        // Without a guard, which would cost more than the put.
         if !count.put_one_of_many() {
-            // SAFETY: 1 (counted): the reference of `self`, which ends: it was not put above.
+            // SAFETY: 1 (counted): the reference of `self`, which ends here: it was not put above.
             unsafe { put_pinned(self.inner) };
         }
     }
 }
 
-/// Puts one reference; the last one has the object freed.
+/// Puts one reference; the last put makes the object be freed.
 ///
 /// # Safety
 /// The caller has a reference to a live object, which this takes.
@@ -156,7 +159,7 @@ impl<T> Drop for Owned<T> {
 unsafe fn put<T>(inner: NonNull<Inner<T>>, guard: &Guard) {
     // SAFETY: 1 (counted): until the put's decrement the caller's reference keeps the object. After
     // it, 2 (freed last): the thread that marks the count dead defers the freeing past `guard`,
-    // which exists already.
+    // which already exists.
     let count = unsafe { &(*inner.as_ptr()).count };
     if count.decrement() {
         // SAFETY: 1. The decrement above went below zero, under the same guard.
@@ -164,11 +167,11 @@ unsafe fn put<T>(inner: NonNull<Inner<T>>, guard: &Guard) {
     }
 }
 
-/// Puts a reference under a guard of its own. Out of line, so that callers hold no code for guards,
-/// and save no registers where they need none.
+/// Puts a reference under a new guard. Out of line, so that callers contain no code for guards, and
+/// save no registers where they need none.
 ///
 /// # Safety
-/// As for `put`.
+/// The same as for `put`.
 #[cold]
 #[inline(never)]
 unsafe fn put_pinned<T>(inner: NonNull<Inner<T>>) {
@@ -176,8 +179,8 @@ unsafe fn put_pinned<T>(inner: NonNull<Inner<T>>) {
     unsafe { put(inner, &pin()) };
 }
 
-/// Does the rest of a put whose decrement went below zero. Out of line in one piece, so that the
-/// hot path saves no registers for it.
+/// Completes a put whose decrement went below zero. Out of line in one piece, so that the hot path
+/// saves no registers for it.
 ///
 /// # Safety
 /// The caller's decrement went below zero, while `guard` existed.
@@ -193,18 +196,19 @@ unsafe fn put_slow<T>(inner: NonNull<Inner<T>>, guard: &Guard) {
     guard.defer(move || garbage.free());
 }
 
-/// An object after its last reference, its type erased: a deferred call must be `'static`, and a
-/// shrunken `T` is not, although its value is (see `Owned::new`).
+/// An object after its last reference, with its type erased: a deferred call must be `'static`, and
+/// a shrunken `T` is not, although its value is (see `Owned::new`).
 struct Garbage {
     object: *mut (),
     free: unsafe fn(*mut ()),
 }
 
-// SAFETY: 1. `Owned::new` took a `T: Send`. 2. This is the only way to the object that is left.
+// SAFETY: 1. `Owned::new` took a `T: Send`. 2. This is the only remaining way to the object.
 unsafe impl Send for Garbage {}
 
 impl Garbage {
-    /// Takes the whole: a closure that used the fields would capture the bare pointer.
+    /// Frees the object. Takes `self` whole: a closure that used the fields would capture the bare
+    /// pointer.
     fn free(self) {
         // SAFETY: 1. `free` belongs to the object's type, since only `put_slow` makes a `Garbage`.
         // 2. by 2 (freed last) this runs once and after the grace period.
@@ -215,13 +219,14 @@ impl Garbage {
 /// Drops and deallocates an `Inner<T>`.
 ///
 /// # Safety
-/// 1. `object` came from `Owned::<T>::new`. 2. It is neither used nor freed after.
+/// 1. `object` came from `Owned::<T>::new`. 2. It is neither used nor freed afterwards.
 unsafe fn free<T>(object: *mut ()) {
     // SAFETY: 1 and 2 as the caller promises; `Owned::new` leaked a `Box` of this type.
     drop(unsafe { Box::from_raw(object.cast::<Inner<T>>()) });
 }
 
-/// A pointer to an object without a reference, while a guard is held. Not `Send`, as the guard.
+/// A pointer to an object without a reference, while a guard is held. Like the guard, it is not
+/// `Send`.
 pub(super) struct Borrowed<'g, T> {
     inner: NonNull<Inner<T>>,
     keeps: PhantomData<(&'g Guard, &'g T)>,
@@ -248,15 +253,16 @@ impl<'g, T> Borrowed<'g, T> {
     pub(super) fn try_get(self) -> Option<Owned<T>> {
         // SAFETY: 1 as in `value`.
         let count = unsafe { &(*self.inner.as_ptr()).count };
-        // Ordered, although most callers do not look twice: see `RcuBorrow::try_get`.
-        // `then`, not `then_some`: an `Owned` that was never got must not exist to be dropped.
+        // Ordered, although most callers do not check the pointer again: see `RcuBorrow::try_get`.
+        // `then`, not `then_some`: an `Owned` without a reference must never exist, since it would
+        // be dropped.
         count
             .get_ordered(Inner::<T>::notify(count))
             .then(|| Owned { inner: self.inner, owns: PhantomData })
     }
 }
 
-/// One reference, or none, that threads exchange.
+/// One reference, or none, which threads exchange.
 ///
 /// Bits: the pointer, null for none. Writers: any thread, by `swap`.
 pub(super) struct Cell<T> {
@@ -279,10 +285,10 @@ impl<T> Cell<T> {
     pub(super) fn load(&self, guard: &Guard) -> Option<Owned<T>> {
         loop {
             let seen = self.peek(guard)?;
-            // On failure the object was unlinked and released since: the next look sees that, as
+            // On failure the object has been unlinked and released: the next load sees that, since
             // the get synchronised with the puts, and they came after the unlinking.
             let Some(owned) = seen.try_get() else { continue };
-            // SeqCst: pairs with the SeqCst get before it: see `Count::get_ordered`.
+            // SeqCst: ordered after the SeqCst get before it: see `Count::get_ordered`.
             if self.object.load(Ordering::SeqCst) == owned.inner.as_ptr() {
                 return Some(owned);
             }
@@ -292,22 +298,22 @@ impl<T> Cell<T> {
 
     #[inline]
     pub(super) fn peek<'g>(&self, _guard: &'g Guard) -> Option<Borrowed<'g, T>> {
-        // Acquire: pairs with the SeqCst in `swap`, so that the object is seen as published.
+        // Acquire: pairs with the SeqCst in `swap`, so that the object is seen as it was published.
         let object = self.object.load(Ordering::Acquire);
         NonNull::new(object).map(|inner| Borrowed { inner, keeps: PhantomData })
     }
 
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        // Acquire: pairs with the SeqCst in `swap`, so that everything before the slot was emptied
-        // is seen.
+        // Acquire: pairs with the SeqCst in `swap`, so that everything done before the slot was
+        // emptied is seen.
         self.object.load(Ordering::Acquire).is_null()
     }
 
     #[inline]
     pub(super) fn swap(&self, new: Option<Owned<T>>) -> Option<Owned<T>> {
-        // SeqCst: publishes the new object to `peek`, sees the old one as published, and comes
-        // before a later SeqCst read of the old one's count: see `Count::get_ordered`.
+        // SeqCst: publishes the new object to `peek`, sees the old one as it was published, and
+        // comes before a later SeqCst read of the old one's count: see `Count::get_ordered`.
         let old = self.object.swap(into_pointer(new), Ordering::SeqCst);
         NonNull::new(old).map(|inner| Owned { inner, owns: PhantomData })
     }

@@ -7,12 +7,12 @@ use super::guard::Guard;
 use super::raw;
 use crate::sync::model_const_fn;
 
-/// A cell for the current version of a value: read by many, replaced now and then, never locked.
+/// A cell for the current version of a value: read by many, replaced occasionally, never locked.
 ///
 /// [`peek`](Self::peek) costs a plain load; [`load`](Self::load) one locked instruction on the
-/// object's count, which all readers share. For what is looked at within a guard's section, peek.
-/// Writers cost an exchange and never wait for readers; the replaced object is freed after a
-/// grace period once its last reference is gone. Do not use it for a value that is written as
+/// object's count, which all readers share. Peek at values that are used only within a guard's
+/// section. Writers cost an exchange and never wait for readers; the replaced object is freed after
+/// a grace period once its last reference is gone. Do not use it for a value that is written as
 /// often as read: every version is an allocation.
 ///
 /// # Examples
@@ -45,7 +45,7 @@ use crate::sync::model_const_fn;
 /// use submeter_percpu::rcuref::RcuSlot;
 /// fn shrink<'a>(slot: &'a RcuSlot<&'static str>) -> &'a RcuSlot<&'a str> { slot }
 /// ```
-/// and only what is `Send + Sync` is shared through one:
+/// and only `Send + Sync` values are shared through one:
 /// ```compile_fail,E0277
 /// use submeter_percpu::rcuref::RcuSlot;
 /// static SLOT: RcuSlot<std::cell::Cell<u8>> = RcuSlot::empty();
@@ -57,48 +57,49 @@ use crate::sync::model_const_fn;
 ///
 /// # Differences from Linux
 /// The kernel re-validates because a file's memory may be recycled under the reader. Here it is
-/// not, and a reference to a version that was just replaced would be sound; the second look buys
-/// what [`take`](Self::take) promises.
+/// not, and a reference to a version that was just replaced would be sound; the second check
+/// provides the guarantee of [`take`](Self::take).
 pub struct RcuSlot<T>(raw::Cell<T>);
 
 impl<T> RcuSlot<T> {
-    /// Holds `value`.
+    /// Creates a slot that holds `value`.
     #[must_use]
     pub fn new(value: RcuArc<T>) -> RcuSlot<T> {
         RcuSlot(raw::Cell::new(value.into_raw()))
     }
 
     model_const_fn! {
-        /// Holds nothing yet.
+        /// Creates an empty slot.
         #[must_use]
         pub fn empty() -> RcuSlot<T> {
             RcuSlot(raw::Cell::empty())
         }
     }
 
-    /// Takes a reference to the object that is in the slot, at a moment when it was there.
+    /// Takes a reference to the object in the slot, at a moment when it was there.
     ///
-    /// Reads the pointer, gets, and looks whether the pointer is still the same; tries again if
-    /// not, which happens only when it was replaced in between (lock-free, not wait-free).
+    /// Reads the pointer, takes a reference, and checks whether the pointer is still the same;
+    /// retries if not, which happens only when it was replaced in between (lock-free, not
+    /// wait-free).
     #[inline]
     #[must_use]
     pub fn load(&self, guard: &Guard) -> Option<RcuArc<T>> {
         self.0.load(guard).map(RcuArc::from_raw)
     }
 
-    /// Borrows the object that is in the slot, without a reference: a plain load.
+    /// Borrows the object in the slot, without a reference: a plain load.
     ///
-    /// For a look that ends with the guard, of whatever many look at: it writes nothing, so that
-    /// CPUs which look at the same object do not wait for each other, as they do by turns for a
-    /// count. For what is kept longer, [`load`](RcuSlot::load).
+    /// Use it for reads that end with the guard, of objects that many threads read: it writes
+    /// nothing, so CPUs that read the same object do not wait for each other, as they would take
+    /// turns for a count. For anything kept longer, use [`load`](RcuSlot::load).
     #[inline]
     #[must_use]
     pub fn peek<'g>(&self, guard: &'g Guard) -> Option<RcuBorrow<'g, T>> {
         self.0.peek(guard).map(RcuBorrow::from_raw)
     }
 
-    /// Returns whether it holds nothing: a plain load, without a guard. Out of date when it is
-    /// returned; where it holds something, [`peek`](Self::peek) may find nothing a moment later.
+    /// Returns whether the slot is empty: a plain load, without a guard. The answer may be stale
+    /// when it is returned: [`peek`](Self::peek) may find a slot empty that was not.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -121,7 +122,7 @@ impl<T> RcuSlot<T> {
     ///
     /// When [`RcuArc::references`] of the result is then 1, and it was in no other slot, the
     /// reference of every [`load`](Self::load) that returned it has been dropped, and no load will
-    /// return it again: the thread that took it out may close whatever it stands for. Readers that
+    /// return it again: the thread that took it out may close the underlying resource. Readers that
     /// [`peek`](Self::peek) are not counted; they need a grace period
     /// ([`Guard::defer`](super::Guard::defer)).
     #[inline]

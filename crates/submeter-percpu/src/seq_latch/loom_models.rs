@@ -1,7 +1,7 @@
 //! Every interleaving of a writer and its readers, within loom's memory model.
 //!
-//! What is read as of one moment must be of one: a value, and times that are multiples of it. Four
-//! models are of mistakes, and pass only while loom finds them.
+//! Every read must be a consistent snapshot: of a value, and of times that are multiples of it.
+//! Four models contain mistakes, and pass only while loom finds them.
 
 use loom::thread;
 
@@ -9,16 +9,15 @@ use super::SeqLatch;
 use crate::models::witness;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// A value, and how long it could have been counted and was: by the value, which moment they are of
-/// is known.
+/// A value, and the times for which it could have been counted and was: the value identifies the
+/// moment.
 type Moment = [u64; 3];
 
 fn moment(n: u64) -> Moment {
     [n, 3 * n, 2 * n]
 }
 
-/// How often the writer writes: a reader that is overtaken needs two, and one more comes back to
-/// its copy.
+/// Number of writes: overtaking a reader needs two, and a third returns to the reader's copy.
 const WRITES: u64 = 3;
 
 fn store(words: &[AtomicU64], n: u64) {
@@ -45,7 +44,7 @@ fn write(latest: &SeqLatch, n: u64) {
     latest.write(|words| store(words, n));
 }
 
-/// A reader beside a writer: what it reads is whole, and never goes back.
+/// Runs a reader beside a writer: its reads are whole, and never go back.
 fn explore(write: Write, read: Read) {
     crate::models::explore(move || {
         let latest = SeqLatch::new(moment(0).len());
@@ -74,7 +73,7 @@ fn loom_latest_is_one_moment_and_never_goes_back() {
     explore(write, read);
 }
 
-/// Shows everything that happened before the reader learned of it.
+/// A read shows every write of which the reader already knows.
 #[test]
 fn loom_latest_shows_what_a_reader_knows_of() {
     crate::models::explore_all(|| {
@@ -101,8 +100,8 @@ fn loom_latest_shows_what_a_reader_knows_of() {
     });
 }
 
-/// A reader that was stopped finds, whenever it goes on, what a writer that stopped half-way had
-/// said before.
+/// A reader that was stopped finds, whenever it continues, the last complete write of a writer that
+/// stopped half-way.
 #[test]
 fn loom_latest_waits_for_no_stopped_writer() {
     crate::models::explore_apart(|| {
@@ -110,8 +109,7 @@ fn loom_latest_waits_for_no_stopped_writer() {
         write(&latest, 1);
         let writer = thread::spawn({
             let latest = latest.clone();
-            // As `write`, and no further than to a word of the copy: in a forked child, without
-            // end.
+            // Like `write`, but it stops after one word of the copy: in a forked child, forever.
             move || {
                 fence(Ordering::Release);
                 // Relaxed: as in `store`.

@@ -1,4 +1,4 @@
-//! Words that one thread writes and any thread reads, all of one moment.
+//! Words that one thread writes and any thread reads as a consistent snapshot.
 
 #[cfg(all(test, loom))]
 mod loom_models;
@@ -9,13 +9,13 @@ use crate::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// The latest values of some words that one thread publishes together.
 ///
-/// There are two copies. The writer fills the one that readers are not sent to, then sends them
-/// there; a reader that was overtaken learns so. The writer never waits, and a reader never waits
-/// for a writer that was stopped half-way. A lock of any kind would make it wait, and so would a
-/// sequence of odd and even numbers: in a forked child without end.
+/// There are two copies. The writer fills the copy to which readers are not directed, then directs
+/// them there; a reader that was overtaken detects it. The writer never waits, and a reader never
+/// waits for a writer that was stopped half-way. A lock of any kind would make it wait, and so
+/// would a sequence counter of odd and even numbers: in a forked child, forever.
 ///
-/// Costs the writer some stores, none of them locked, and a reader a load for each word and two
-/// more. Clones share the words. For one word, or for words that need not agree, plain atomics are
+/// A write costs some stores, none of them locked, and a read a load for each word and two more.
+/// Clones share the words. For one word, or for words that need not agree, plain atomics are
 /// enough.
 ///
 /// # Differences from Linux
@@ -38,8 +38,8 @@ use crate::sync::atomic::{AtomicU64, Ordering, fence};
 /// ```
 #[derive(Clone, Debug)]
 pub struct SeqLatch {
-    /// How often it was written, whose lowest bit names the current copy; then the two copies. In
-    /// one piece, as a writer stores it.
+    /// The number of writes, whose lowest bit names the current copy; then the two copies. They are
+    /// one allocation, since a writer stores to all of it.
     words: Arc<[AtomicU64]>,
 }
 
@@ -50,10 +50,10 @@ impl SeqLatch {
         SeqLatch { words: (0..1 + 2 * words).map(|_| AtomicU64::new(0)).collect() }
     }
 
-    /// Calls `fill` to store all words, and then sends readers there. Only one thread may call it:
-    /// two that write at once mix their words.
+    /// Calls `fill` to store all words, and then directs readers there. Only one thread may call
+    /// it: two concurrent writers would mix their words.
     ///
-    /// `fill` finds the words as the write before the last left them.
+    /// `fill` finds the words as the second-last write left them.
     ///
     /// # Ordering
     /// `fill` may store with Relaxed: a reader that sees the version sees the words.
@@ -62,22 +62,22 @@ impl SeqLatch {
         // Relaxed: written by this thread only.
         let version = self.version().load(Ordering::Relaxed) + 1;
         // Release: pairs with the Acquire fence in `try_read`, so that a reader that sees a word
-        // stored below sees the last version too, and knows that its copy is no longer current.
+        // stored below also sees the last version, and knows that its copy is no longer current.
         fence(Ordering::Release);
         fill(self.copy(version));
         // Release: pairs with the Acquire in `try_read`, which then sees these words.
         self.version().store(version, Ordering::Release);
     }
 
-    /// Calls `take` to load the words of the last write. Returns whether they are of one moment: if
-    /// not, the writer wrote twice in between, and each word is of one of a few moments.
+    /// Calls `take` to load the words of the last write. Returns whether they are a consistent
+    /// snapshot: if not, the writer wrote twice in between, and each word is from one of a few
+    /// moments.
     ///
     /// # Ordering
     /// `take` may load with Relaxed.
     #[inline]
     pub fn try_read(&self, take: impl FnOnce(&[AtomicU64])) -> bool {
-        // Acquire: pairs with the Release in `write`: the words are those of this version, or later
-        // ones.
+        // Acquire: pairs with the Release in `write`: the words are those of this version or later.
         let version = self.version().load(Ordering::Acquire);
         take(self.copy(version));
         // Acquire: pairs with the Release fence in `write`, so that a reader that loads a word of a

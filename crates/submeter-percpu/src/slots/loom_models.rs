@@ -1,4 +1,4 @@
-//! Every interleaving of those that enter and leave with one that joins the line.
+//! Every interleaving of threads that enter and leave with one that joins the line.
 
 use loom::sync::{Arc, Mutex};
 use loom::thread;
@@ -7,18 +7,18 @@ use super::{Line, Slots};
 use crate::models::{Note, either_first, explore_all, witness};
 use crate::sync::atomic::{AtomicU32, Ordering};
 
-/// What somebody does who finds no place.
+/// The way in which a thread that finds no place joins the line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Joins {
-    /// As the protocol says.
+    /// According to the protocol.
     Closing,
-    /// Looks for a place before the way is closed, and not after it.
+    /// Looks for a place before the way is closed, but not after it.
     LookingFirst,
 }
 
 struct Model {
     slots: Slots,
-    /// How many wait.
+    /// Number of waiters.
     line: Mutex<Waiting>,
     inside: AtomicU32,
 }
@@ -50,7 +50,7 @@ impl Model {
         Arc::new(Model { slots: Slots::new(places), line, inside: AtomicU32::new(0) })
     }
 
-    /// Returns whether it is inside; otherwise it waits.
+    /// Enters or waits. Returns whether it is inside.
     fn enter(&self, joins: Joins) -> bool {
         if self.slots.try_enter() {
             return true;
@@ -59,14 +59,14 @@ impl Model {
         let (before, looked) = (line.admitted, self.slots.used());
         line.wait += 1;
         self.slots.close();
-        // With the mistake, what was seen before the way was closed is what counts.
+        // With the mistake, the state from before the way was closed decides.
         if joins == Joins::Closing || looked.0 < looked.1 {
             self.slots.serve(&mut *line);
         }
         line.admitted > before
     }
 
-    /// Returns whether it is inside; it joins only if there is a place, as where nobody may wait.
+    /// Enters if there is a place, as where waiting is not allowed. Returns whether it is inside.
     fn enter_at_once(&self, joins: Joins) -> bool {
         if self.slots.try_enter() {
             return true;
@@ -82,16 +82,16 @@ impl Model {
         has_joined
     }
 
-    /// Does what only one may do at once.
+    /// Does work that only one thread may do at a time.
     fn work(&self) {
-        // Relaxed, both: that is what the slots are to order.
+        // Relaxed, both: the slots must order these accesses.
         let inside = self.inside.load(Ordering::Relaxed);
         assert_eq!(inside, 0, "two are in one place");
         self.inside.store(1, Ordering::Relaxed);
         self.inside.store(0, Ordering::Relaxed);
     }
 
-    /// Returns whether no lock was needed.
+    /// Leaves. Returns whether no lock was needed.
     fn leave(&self) -> bool {
         let left = self.slots.try_leave();
         if !left {
@@ -102,7 +102,7 @@ impl Model {
         left
     }
 
-    /// Leaves each place that was handed out, until none is taken.
+    /// Leaves every place that was handed out, until none is taken.
     fn must_come_to_an_end(&self) {
         while self.slots.used().0 > 0 {
             self.leave();
@@ -128,7 +128,7 @@ fn one_leaves_and_one_joins(joins: Joins) {
     }
     let open = other.join().unwrap();
     let (inside, _) = model.slots.used();
-    // Before what may fail.
+    // Before the checks that may fail.
     witness("a leave by the lock", !open);
     witness("a leave that its follower sees", open && entered);
     witness("a place that is handed over", !entered && inside == 1);
@@ -140,14 +140,14 @@ fn loom_slots_1_nobody_waits_beside_a_free_place() {
     explore_all(|| one_leaves_and_one_joins(Joins::Closing));
 }
 
-/// Fails if a thread that joins looks before the way is closed.
+/// Finds a thread that joins and looks before the way is closed.
 #[test]
 #[should_panic(expected = "somebody waits beside a free place")]
 fn loom_slots_1_finds_a_look_before_the_closing() {
     explore_all(|| one_leaves_and_one_joins(Joins::LookingFirst));
 }
 
-/// Two come and go while one has the place.
+/// A place holds one thread at a time while two come and go.
 #[test]
 fn loom_slots_2_a_place_is_for_one_at_once() {
     crate::models::explore(|| {
@@ -174,7 +174,7 @@ fn loom_slots_2_a_place_is_for_one_at_once() {
     });
 }
 
-/// A limit that is raised while somebody joins.
+/// A place added by a raised limit goes to a waiter, even while it joins.
 #[test]
 fn loom_slots_3_an_added_place_is_for_who_waits() {
     explore_all(|| {
@@ -216,7 +216,7 @@ fn loom_slots_4_a_promised_place_is_had() {
     explore_all(|| one_leaves_and_comes_again(Joins::Closing));
 }
 
-/// A newcomer looks before the way is closed.
+/// Finds a newcomer that looks before the way is closed.
 #[test]
 #[should_panic(expected = "it waits where nobody may")]
 fn loom_slots_4_fails_if_one_looks_too_early() {

@@ -1,45 +1,46 @@
-//! How many may be inside at once: a count in one word, and a line of those that wait outside.
+//! A limit on how many may be inside at once: a count in one word, and a line of waiters outside.
 //!
 //! # The protocol
-//! - While none waits the way is **open**: entering and leaving exchange the word, and take no
-//!   lock.
+//! - While there are no waiters the way is **open**: entering and leaving exchange the word, and
+//!   take no lock.
 //! - A caller that finds no place takes the line's lock, joins it, **closes** the way, and only
-//!   then [serves](Slots::serve) the line. A leave is either before the close, so that its place is
-//!   seen, or it finds the way closed, comes by the lock, and serves the line itself. So none is
-//!   left to wait beside a free place.
-//! - While the way is closed, the count changes only with the lock held: none overtakes the line,
-//!   and the line decides who gets a place that comes free.
+//!   then [serves](Slots::serve) the line. A leave comes either before the close, so that its place
+//!   is seen, or it finds the way closed, takes the lock, and serves the line itself. So no waiter
+//!   is left beside a free place.
+//! - While the way is closed, the count changes only with the lock held: no caller overtakes the
+//!   line, and the line decides which waiter gets a place that becomes free.
 //!
-//! All that the protocol needs is the order of changes to one word, which every exchange has. A
-//! caller that enters sees all writes of those that left before.
+//! The protocol needs only the order of changes to one word, which every exchange has. A caller
+//! that enters sees all writes of those that left before.
 //!
-//! A semaphore with a list of its own was rejected: in which order those that wait go in is what
-//! the line is for, and that order changes while they wait.
+//! A semaphore with a list of its own was rejected: the line exists to decide the order in which
+//! waiters go in, and that order changes while they wait.
 
 #[cfg(all(test, loom))]
 mod loom_models;
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// The most places that there can be.
+/// Maximum number of places.
 pub const SLOTS_MAX: u32 = (1 << 31) - 1;
 
-/// Those who wait, in the order in which they go in. Guarded by a lock of its owner's.
+/// The waiters, in the order in which they go in. Guarded by a lock of its owner.
 pub trait Line {
-    /// Whether a caller could go in.
+    /// Returns whether a waiter could go in.
     fn is_ready(&self) -> bool;
-    /// Has the next one go in, for whom a place was taken.
+    /// Lets the next waiter in, for which a place was taken.
     fn admit(&mut self);
-    /// Whether a caller that comes or leaves must look at the line: at least as long as one waits
-    /// there.
+    /// Returns whether a caller that comes or leaves must check the line: true at least while it
+    /// has a waiter.
     fn is_needed(&self) -> bool;
 }
 
-/// The places. See the [module](self).
+/// The places: see the [module](self).
 #[derive(Debug)]
 pub struct Slots {
     /// Bits: 0..32 how many are inside, 32..63 how many may be, 63 whether the way is closed.
-    /// Writers: while it is open, who enters or leaves; the rest only with the line's lock held.
+    /// Writers: while it is open, threads that enter or leave; otherwise only with the line's lock
+    /// held.
     word: AtomicU64,
 }
 
@@ -55,7 +56,7 @@ fn limit(word: u64) -> u32 {
 }
 
 impl Slots {
-    /// Makes `limit` free places, [`SLOTS_MAX`] at most.
+    /// Makes `limit` free places, at most [`SLOTS_MAX`].
     #[must_use]
     pub fn new(limit: u32) -> Slots {
         Slots { word: AtomicU64::new(u64::from(limit.min(SLOTS_MAX)) << 32) }
@@ -72,8 +73,8 @@ impl Slots {
                 return false;
             }
             let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
-            // Acquire: pairs with the Release of those that left, whose place this may be. Relaxed
-            // on failure: as above.
+            // Acquire: pairs with the Release of callers that left, whose place this may be.
+            // Relaxed on failure: as above.
             match self.word.compare_exchange_weak(word, word + 1, success, failure) {
                 Ok(_) => return true,
                 Err(now) => word = now,
@@ -93,8 +94,8 @@ impl Slots {
                 return false;
             }
             let (success, failure) = (Ordering::Release, Ordering::Relaxed);
-            // Release: pairs with the Acquire of who enters in this place. Relaxed on failure: as
-            // above.
+            // Release: pairs with the Acquire of the caller that gets this place. Relaxed on
+            // failure: as above.
             match self.word.compare_exchange_weak(word, word - 1, success, failure) {
                 Ok(_) => return true,
                 Err(now) => word = now,
@@ -104,51 +105,52 @@ impl Slots {
 
     /// Leaves, with the line's lock held.
     pub fn leave(&self) {
-        // Release: as in `try_leave`; by then the way may be open again.
+        // Release: as in `try_leave`; the next caller may enter after the way is open again.
         self.word.fetch_sub(1, Ordering::Release);
     }
 
-    /// Has those go in that can, with the line's lock held. A caller that has just joined the line
-    /// must [close](Self::close) the way before.
+    /// Lets in every waiter that can go in. The line's lock is held. A caller that has just joined
+    /// the line must [close](Self::close) the way first.
     pub fn serve(&self, line: &mut impl Line) {
         while line.is_ready() && self.enter() {
             line.admit();
         }
         if !line.is_needed() {
-            // Relaxed: each one inside has left by an exchange, or will.
+            // Relaxed: every caller inside has left by an exchange, or will.
             self.word.fetch_and(!CLOSED, Ordering::Relaxed);
         }
     }
 
-    /// Has all come by the lock from now on, which the caller holds. Returns how many are inside,
-    /// and how many may be: until the lock is given up nobody else changes that.
+    /// Makes every caller take the lock from now on, which the caller of this function holds.
+    /// Returns how many are inside, and how many may be: until the lock is released, no other
+    /// thread changes that.
     pub fn close(&self) -> (u32, u32) {
-        // Relaxed: exchanges of this same word decide what follows.
+        // Relaxed: exchanges of this word decide what follows.
         let word = self.word.fetch_or(CLOSED, Ordering::Relaxed);
         (inside(word), limit(word))
     }
 
-    /// Sets how many may be inside, with the line's lock held: the line is to be
-    /// [served](Self::serve) then. Those that are inside stay.
+    /// Sets how many may be inside. The line's lock is held, and the caller must then
+    /// [serve](Self::serve) the line. Callers inside stay.
     pub fn set_limit(&self, limit: u32) {
         let limit = u64::from(limit.min(SLOTS_MAX)) << 32;
         let with = |word: u64| Some(word & !LIMIT | limit);
-        // Relaxed, both: a number alone.
+        // Relaxed, both: it is only a number.
         _ = self.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with);
     }
 
     /// Returns how many are inside, and how many may be.
     #[must_use]
     pub fn used(&self) -> (u32, u32) {
-        // Relaxed: numbers alone.
+        // Relaxed: they are only numbers.
         let word = self.word.load(Ordering::Relaxed);
         (inside(word), limit(word))
     }
 
-    /// Takes a place if there is one, with the lock held and the way closed.
+    /// Takes a place if there is one. The lock is held, and the way is closed.
     fn enter(&self) -> bool {
         let take = |word: u64| (inside(word) < limit(word)).then_some(word + 1);
-        // Acquire: as in `try_enter`. Relaxed on failure: as there.
+        // Acquire and, on failure, Relaxed: as in `try_enter`.
         self.word.fetch_update(Ordering::Acquire, Ordering::Relaxed, take).is_ok()
     }
 }
@@ -157,7 +159,7 @@ impl Slots {
 mod tests {
     use super::*;
 
-    /// So many that wait.
+    /// A line of this many waiters.
     struct Waiting(u32);
 
     impl Line for Waiting {
@@ -174,7 +176,7 @@ mod tests {
         }
     }
 
-    /// Nobody overtakes those that wait, and the way opens behind the last of them.
+    /// No caller overtakes the waiters, and the way opens behind the last of them.
     #[test]
     fn nobody_overtakes_those_that_wait() {
         let slots = Slots::new(2);
@@ -190,7 +192,7 @@ mod tests {
         assert!(slots.try_leave() && slots.try_enter());
     }
 
-    /// A lower limit revokes nothing; a higher one serves those that wait.
+    /// A lower limit revokes nothing; a higher one serves the waiters.
     #[test]
     fn a_lower_limit_revokes_nothing() {
         let slots = Slots::new(SLOTS_MAX + 1);

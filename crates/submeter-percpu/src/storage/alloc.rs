@@ -1,4 +1,4 @@
-//! Which words are in use. Lines are handed out in runs, single words from lines cut in eight.
+//! The allocation of words. Lines are handed out in runs, single words from lines cut in eight.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -8,21 +8,21 @@ use super::layout::{LINE_WORDS, LINES};
 /// Hands out lines and words, lowest first, and reuses freed ones.
 #[derive(Debug)]
 pub(crate) struct Allocator {
-    /// Lines of a page.
+    /// Number of lines in a page.
     page_lines: usize,
-    /// Lines below this were handed out at some time.
+    /// Lines below this have been handed out at some time.
     end: usize,
-    /// Freed runs by length. Exact fit only: an area serves few sizes (one, for a tree).
+    /// Freed runs by length. Exact fit only: an area serves few sizes (a tree only one).
     runs: HashMap<usize, Vec<usize>>,
     /// Free pieces of lines: of 1, 2 and 4 words.
     pieces: [Vec<usize>; PIECES],
-    /// Lines in `runs`.
+    /// Number of lines in `runs`.
     free: usize,
     /// Every page that has had a line handed out.
     pages: Vec<Page>,
-    /// Pages that are free and have their memory still.
+    /// Number of pages that are free and still have their memory.
     fresh: usize,
-    /// Whether free pages are out: meanwhile no other thread may take out what lies in them.
+    /// Whether free pages are out: meanwhile no other thread may take out runs that lie in them.
     are_out: bool,
 }
 
@@ -30,25 +30,26 @@ pub(crate) struct Allocator {
 #[derive(Clone, Copy, Debug, Default)]
 struct Page {
     free: usize,
-    /// Whether its memory was given back since a line of it was in use.
+    /// Whether its memory was given back after a line of it was last in use.
     given: bool,
 }
 
 /// Freed lines that [`Allocator::take_free_pages`] took out, so that none is handed out before it
-/// is back.
+/// is returned.
 #[derive(Debug, Default)]
 pub(crate) struct FreePages {
-    /// What lies in them, by first line and length: what reaches into other pages too.
+    /// The runs in these pages, by first line and length, including those that reach into other
+    /// pages.
     runs: Vec<(usize, usize)>,
-    /// Lines of whole pages, neighbours joined. The part that is left when it is
-    /// [returned](Allocator::return_free_pages) was given back.
+    /// Lines of whole pages, with neighbours joined. The pages that are still here when this is
+    /// [returned](Allocator::return_free_pages) were given back.
     pub(crate) pages: Vec<Range<usize>>,
 }
 
-/// Fewer freed lines than this are not worth a look (256 KiB per row).
+/// Fewer freed lines than this are not worth a scan (256 KiB per row).
 const TRIM_LINES_MIN: usize = 4096;
 
-/// The sizes that a line is cut in: the powers of two below it.
+/// The number of sizes into which a line is cut: the powers of two below its own.
 const PIECES: usize = LINE_WORDS.ilog2() as usize;
 
 impl Allocator {
@@ -85,7 +86,7 @@ impl Allocator {
         self.runs.entry(lines).or_default().push(first);
     }
 
-    /// Notes how much more or less is free of the pages that a run touches.
+    /// Records how much more or less of the pages that a run touches is free.
     fn note(&mut self, first: usize, lines: usize, change: impl Fn(&mut Page, usize)) {
         let (size, end) = (self.page_lines, first + lines);
         if self.pages.len() < end.div_ceil(size) {
@@ -100,23 +101,24 @@ impl Allocator {
         }
     }
 
-    /// Whether enough pages became free to be worth giving back: an eighth of what is free, so that
-    /// the cost of looking at all of it is spread over a part that is new, and no more than that
-    /// part keeps its memory; and a quarter of all there ever was, because what comes and goes
-    /// while the rest stays will be needed again.
+    /// Returns whether enough pages became free to be worth giving back. They must be at least an
+    /// eighth of everything free, so that the cost of scanning all of it is spread over a part that
+    /// is new, and at most that part keeps its memory. Everything free must be at least a quarter
+    /// of all lines ever handed out, because lines that come and go while the rest stays will be
+    /// needed again.
     ///
-    /// Not by the lines that were freed: where many blocks share a page and end in any order,
-    /// nearly all pages become free with the last of them.
+    /// The lines that were freed do not count: where many blocks share a page and end in any order,
+    /// nearly all pages become free only with the last of them.
     pub(crate) fn wants_trim(&self) -> bool {
         let fresh = self.fresh * self.page_lines;
         !self.are_out && fresh >= TRIM_LINES_MIN.max(self.free / 8) && self.free >= self.end / 4
     }
 
-    /// Takes out what touches pages in which nothing is in use and that have memory to give back,
-    /// or that join such: rows whose pages begin elsewhere give back what lies in both. All of it
-    /// must be given back by [`return_free_pages`](Allocator::return_free_pages).
-    /// `None` while others are out: a page of theirs that is free has lines that may be handed out
-    /// as soon as they are back, before the one who took it second gives back its memory.
+    /// Takes out all runs that touch pages in which nothing is in use and that have memory to give
+    /// back, or that adjoin such pages: rows whose pages begin elsewhere give back memory that lies
+    /// in both. All of it must be returned by [`return_free_pages`](Allocator::return_free_pages).
+    /// `None` while others are out: lines of their free pages may be handed out as soon as they are
+    /// returned, before a second thread that took the same page has given back its memory.
     pub(crate) fn take_free_pages(&mut self) -> Option<FreePages> {
         if self.are_out {
             return None;
@@ -144,7 +146,7 @@ impl Allocator {
         Some(taken)
     }
 
-    /// Gives back pages that were taken out, to be handed out after everything else that is free,
+    /// Returns pages that were taken out, to be handed out after everything else that is free,
     /// lowest first.
     pub(crate) fn return_free_pages(&mut self, taken: FreePages) {
         self.are_out = false;
@@ -167,8 +169,8 @@ impl Allocator {
         }
     }
 
-    /// Takes `words` words of one line, fewer than a line has. The line is shared with pieces of
-    /// the same size.
+    /// Takes `words` words of one line, fewer than a line has. Pieces of the same size share the
+    /// line.
     pub(crate) fn take_words(&mut self, words: usize) -> Option<usize> {
         let size = piece(words);
         if self.pieces[size].is_empty() {
@@ -182,13 +184,13 @@ impl Allocator {
         self.pieces[piece(words)].push(first);
     }
 
-    /// One more than the last line ever handed out.
+    /// Returns one more than the last line ever handed out.
     pub(crate) fn end(&self) -> usize {
         self.end
     }
 }
 
-/// The size of a piece of so many words, as a power of two.
+/// Returns the exponent of the size of a piece for `words` words, a power of two.
 fn piece(words: usize) -> usize {
     words.next_power_of_two().ilog2() as usize
 }
@@ -262,11 +264,11 @@ mod tests {
         allocator.give_lines(8, 8);
         let taken = allocator.take_free_pages().expect("none are out");
         assert_eq!(taken.pages.first(), Some(&(8..16)));
-        // Others that become free meanwhile wait for the next look, too.
+        // Others that become free in the meantime also wait for the next scan.
         allocator.give_lines(16, 8);
         assert!(allocator.take_free_pages().is_none() && !allocator.wants_trim());
         allocator.return_free_pages(taken);
-        // In use again: its memory is not given back.
+        // It is in use again: its memory is not given back.
         assert_eq!([allocator.take_lines(8), allocator.take_lines(8)], [Some(16), Some(8)]);
         let next = allocator.take_free_pages().expect("they are back");
         assert!(next.pages.is_empty());
@@ -319,7 +321,7 @@ mod tests {
         assert_eq!((trim(&mut allocator, true).len(), allocator.fresh), (0, 0));
         give(&mut allocator, 4..5);
         assert_eq!(trim(&mut allocator, true)[0], 24..40, "rows may have a page in both");
-        // One that was in use again has memory again.
+        // A page that was in use again has memory again.
         let line = allocator.take_lines(1).expect("free");
         assert_eq!((line, allocator.fresh), (0, 0));
         allocator.give_lines(line, 1);
@@ -327,7 +329,7 @@ mod tests {
         assert_eq!(trim(&mut allocator, true)[0], 0..8);
     }
 
-    /// Blocks that end in any order keep an eighth of their memory at most, and give it back once.
+    /// Blocks that end in any order keep at most an eighth of their memory, and give it back once.
     ///
     /// Blocks of 5 lines end in any order, as those of a subtree do.
     #[test]

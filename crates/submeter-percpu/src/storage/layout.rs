@@ -1,24 +1,24 @@
-//! Where things lie in a row.
+//! The layout of a row.
 
 use std::ops::Range;
 
 use submeter_sys::{CpuRows, STRIDE};
 
-/// The part of a row that is used; the rest is its distance from the next.
+/// The part of a row that is used; the rest is the distance to the next row.
 const ROW: usize = 1 << STRIDE.ilog2();
 
 /// Words in a row: all but the last 1/128, which holds the dirty bits (1/512 for a bit per line;
 /// the rest is slack up to a round number).
 pub(crate) const WORDS: usize = (ROW - ROW / 128) / 8;
-/// Words in a line: a dirty bit is for 64 bytes, which is what CPUs pass around.
+/// Words in a line: a dirty bit covers 64 bytes, the unit that CPUs transfer.
 pub const LINE_WORDS: usize = CpuRows::LINE_WORDS;
 /// Lines in a row.
 pub(crate) const LINES: usize = WORDS / LINE_WORDS;
 
 pub(crate) const MARKS_AT: usize = WORDS * 8;
 const MARK_WORDS: usize = LINES.div_ceil(64);
-/// Next to the summary's first word, which is looked at together with it: a page and a line for
-/// both.
+/// Next to the summary's first word, which is loaded together with it, so that both share a page
+/// and a line.
 pub(super) const LINKING_AT: usize = MARKS_AT + MARK_WORDS * 8;
 pub(super) const SUMMARY_AT: usize = LINKING_AT + 8;
 const SUMMARY_WORDS: usize = MARK_WORDS.div_ceil(64);
@@ -26,8 +26,8 @@ pub(super) const END: usize = SUMMARY_AT + SUMMARY_WORDS * 8;
 const _: () = assert!(END <= ROW && MARKS_AT.is_multiple_of(64));
 const _: () = assert!(ROW < STRIDE && STRIDE.is_multiple_of(64));
 
-/// The bytes of whole pages in `lines` of a row, from the start of the reservation: those that can
-/// be given back without a look at other lines. Rows begin anywhere in a page.
+/// Returns the bytes of whole pages in `lines` of a row, from the start of the reservation: those
+/// that can be given back without affecting other lines. Rows begin anywhere in a page.
 pub(super) fn whole_pages(row: usize, lines: &Range<usize>, page: usize) -> Range<usize> {
     const LINE: usize = LINE_WORDS * 8;
     let from = |line: usize| row * STRIDE + line * LINE;
@@ -50,7 +50,7 @@ mod tests {
         assert!(regions.is_sorted_by(|a, b| a.end <= b.start), "{regions:?}");
         assert!(regions.iter().all(|region| region.start.is_multiple_of(8) && region.end <= END));
         const { assert!(MARK_WORDS * 64 >= LINES && SUMMARY_WORDS * 64 >= MARK_WORDS) };
-        // Not even a page is of two rows, which the memory of one would keep for the other.
+        // No page is shared by two rows, as one would then keep memory for the other.
         let page = if cfg!(miri) { 64 } else { 4096 };
         for row in 0..8192 {
             let Some(next) = (row + 1usize).checked_mul(STRIDE) else { break };
@@ -58,7 +58,7 @@ mod tests {
         }
     }
 
-    /// How many of the copies of a word share a set, where there are `sets` of them, of `unit`
+    /// Returns how many of the copies of a word share a set, where there are `sets` sets of `unit`
     /// bytes each.
     fn crowd(rows: usize, unit: usize, sets: usize) -> usize {
         let mut found = vec![0; sets];
@@ -72,7 +72,8 @@ mod tests {
             eprintln!("skipped: rows are short here: take a 64-bit system, without Miri");
             return;
         }
-        // Lines: L1 of 32 or 48 KiB. Pages of 4 and of 64 KiB: first and second TLBs of today.
+        // Lines: an L1 of 32 or 48 KiB. Pages of 4 and of 64 KiB: today's first- and second-level
+        // TLBs.
         for (unit, sets) in [(64, 64), (4 << 10, 16), (4 << 10, 128), (64 << 10, 16)] {
             for rows in [16_usize, 64, 512] {
                 let fair = rows.div_ceil(sets);

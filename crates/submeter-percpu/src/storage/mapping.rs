@@ -1,9 +1,9 @@
-//! How far rows are open.
+//! The extent to which rows are open.
 //!
-//! A row begins with the lines that are *open*, and the dirty bits of these are open too. What lies
-//! behind may not be accessed, so that what looks at a process as a whole (`mlockall`, a core dump,
-//! strict overcommit) does not take the reservation for memory. Lines are opened before they are
-//! handed out, and stay open.
+//! A row begins with the lines that are *open*, and the dirty bits of these are open too. The rest
+//! may not be accessed, so that mechanisms that treat a process as a whole (`mlockall`, a core
+//! dump, strict overcommit) do not take the reservation for memory. Lines are opened before they
+//! are handed out, and stay open.
 
 use std::io;
 use std::ops::Range;
@@ -16,25 +16,25 @@ use super::layout::{END, LINE_WORDS, LINES, LINKING_AT, MARKS_AT};
 
 /// Lines are opened in multiples of this: 256 KiB of a row.
 const STEP: usize = 4096;
-/// How many rows of a process, in all its areas, are opened as they are needed. That makes up to
-/// six mappings of a row, and a process may have 65,530 for everything (`vm.max_map_count`). An
-/// area that finds too few left is opened as a whole.
+/// Maximum number of rows of a process, in all its areas, that are opened as needed. Each takes up
+/// to six mappings, and a process may have 65,530 for everything (`vm.max_map_count`). An area that
+/// finds too few left is opened as a whole.
 const ROWS_IN_PARTS_MAX: usize = 2048;
 
-/// How many more rows may be opened in parts.
+/// Number of further rows that may be opened in parts.
 static ROWS_LEFT: AtomicUsize = AtomicUsize::new(ROWS_IN_PARTS_MAX);
 
 /// A reservation of rows, all zero, and how far it is open.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     pub(super) reservation: Reservation,
-    /// How many rows are accessed atomically, and have dirty bits.
+    /// Number of rows that are accessed atomically, and have dirty bits.
     atomic: usize,
-    /// How many rows follow those.
+    /// Number of rows that follow those.
     owned: usize,
     /// Whether its rows were taken from `ROWS_LEFT`.
     in_parts: bool,
-    /// How many lines of each row may be accessed. Only grows.
+    /// Number of lines of each row that may be accessed. It only grows.
     open: AtomicUsize,
 }
 
@@ -45,7 +45,7 @@ impl Mapping {
         let bytes = atomic.checked_add(owned).and_then(|rows| rows.checked_mul(STRIDE));
         let reservation = Reservation::closed(bytes.ok_or(io::ErrorKind::OutOfMemory)?)?;
         let less = |left: usize| left.checked_sub(atomic + owned);
-        // Relaxed, twice: a budget; nothing else is published by it.
+        // Relaxed, twice: a budget, which publishes nothing else.
         let in_parts = ROWS_LEFT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok();
         let open = AtomicUsize::new(0);
         let mapping = Mapping { reservation, atomic, owned, in_parts, open };
@@ -53,20 +53,21 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// How many lines of each row may be accessed.
+    /// Returns the number of lines of each row that may be accessed.
     #[inline(always)]
     pub(super) fn open_lines(&self) -> usize {
-        // Acquire: pairs with the Release in `open`, so that the lines are accessible. A plain load
-        // on x86-64.
+        // Acquire: pairs with the Release in `open`, so that the lines are accessible. It is a
+        // plain load on x86-64.
         self.open.load(Ordering::Acquire)
     }
 
     /// Opens at least the first `lines` lines of each row. Costs a comparison where they are open;
-    /// else a system call or two for each row, and some lines more than asked for, so that it is
-    /// seldom needed.
+    /// otherwise a system call or two for each row. It then opens some more lines than requested,
+    /// so that it is seldom needed.
     ///
     /// # Errors
-    /// What the system returns. Some rows may be open further than others then, and none is used.
+    /// The error that the system returns. In that case some rows may be open further than others,
+    /// but none of that is used.
     ///
     /// # Panics
     /// When a row does not have that many lines.
@@ -76,7 +77,7 @@ impl Mapping {
         if lines <= open {
             return Ok(());
         }
-        // A quarter more each time: where memory is locked, what is open is committed.
+        // A quarter more each time: where memory is locked, open lines are committed.
         let mut to = lines.max(open + open / 4).next_multiple_of(STEP).min(LINES);
         if self.in_parts {
             (0..self.rows()).try_for_each(|row| self.open_row(row, open..to))?;
@@ -84,8 +85,8 @@ impl Mapping {
             self.reservation.open(0, self.reservation.len())?;
             to = LINES;
         }
-        // Release: pairs with the Acquire in `open_lines`. Of two that race the greater one stays:
-        // both have opened their lines.
+        // Release: pairs with the Acquire in `open_lines`. If two threads race the greater value
+        // stays: both have opened their lines.
         self.open.fetch_max(to, Ordering::Release);
         Ok(())
     }
@@ -104,7 +105,7 @@ impl Mapping {
         self.open_more(start + MARKS_AT, bits(lines.start)..bits(lines.end))
     }
 
-    /// Opens what each row that is accessed atomically has beside lines and their bits.
+    /// Opens the parts that each atomically accessed row has in addition to lines and their bits.
     fn open_states(&self) -> io::Result<()> {
         if !self.in_parts {
             return self.open(1);
@@ -115,8 +116,8 @@ impl Mapping {
         })
     }
 
-    /// Opens a range of the bytes from `start` on, of which those before it are open already: and
-    /// thus the rest of the page that it begins in.
+    /// Opens a range of the bytes from `start` on. Those before the range are already open, and
+    /// thus the rest of the page in which it begins.
     fn open_more(&self, start: usize, range: Range<usize>) -> io::Result<()> {
         let first = start + range.start;
         let first = if range.start == 0 { first } else { first.next_multiple_of(page_size()) };

@@ -1,12 +1,12 @@
-//! Storage: words that every CPU has its own copy of.
+//! Storage: words of which every CPU has its own copy.
 //!
 //! An [`Area`] reserves one range of addresses and cuts it into rows, one per CPU; a word lies at
-//! the same offset in each. Pages take memory when they are first written, so that what is idle
-//! costs nothing per CPU, and neither do CPUs that could exist but do not.
+//! the same offset in each. Pages take memory when they are first written, so idle words cost
+//! nothing per CPU, and neither do CPUs that could exist but do not.
 //!
 //! Trade-offs: reading a word means visiting every row. An area takes address space (1 GiB per
-//! row), which `ulimit -v` may refuse. Only lines that were handed out may be accessed, so that
-//! locked memory, core dumps and strict overcommit count only these.
+//! row), which `ulimit -v` may refuse. Only lines that were handed out may be accessed, so locked
+//! memory, core dumps and strict overcommit count only these.
 
 use std::io;
 use std::ops::Range;
@@ -41,7 +41,7 @@ pub use raw::{DataRows, OwnedLines, OwnedRows};
 pub use word::Word;
 
 /// A reservation of per-CPU words, handed out in [`Block`]s. Cloning is a pointer copy; the
-/// reservation goes with the last block and the last clone.
+/// reservation is released with the last block and the last clone.
 #[derive(Clone, Debug)]
 pub struct Area {
     inner: Arc<Inner>,
@@ -53,10 +53,11 @@ struct Inner {
     hint: ResolvedHint,
     /// See [`Area::beside`].
     beside: Option<Rseq>,
-    /// Of the data rows.
+    /// The tallies of the data rows.
     tallies: Tallies,
     allocator: ProcessMutex<Allocator>,
-    /// One more than the last line handed out: a scan must cover all before it. Only grows.
+    /// One more than the last line handed out: a scan must cover all lines before it. It only
+    /// grows.
     lines_end: AtomicUsize,
     /// Whether any locked row was ever written: until then readers skip them.
     locked_used: AtomicBool,
@@ -64,14 +65,14 @@ struct Inner {
     marked_rows: MarkedRows,
 }
 
-/// Where [`Area::find_dirty`] looks.
+/// The lines that [`Area::find_dirty`] scans.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lines {
-    /// Everywhere, for callers that deal with all that is found: it is not found so again.
+    /// All lines, for callers that handle everything found: a later `All` does not find it again.
     All,
-    /// Everywhere, for callers that leave some.
+    /// All lines, for callers that leave some.
     Some,
-    /// In a range, without a look at any other line.
+    /// A range, without a look at any other line.
     Range(Range<usize>),
 }
 
@@ -80,7 +81,7 @@ pub enum Lines {
 pub struct DirtyLines {
     /// The row, from the first data row on.
     pub row: u32,
-    /// Which 64 lines: those from `64 * word` on.
+    /// The group of 64 lines: those from `64 * word` on.
     pub word: u32,
     /// The lines: bit `b` for line `64 * word + b`.
     pub bits: u64,
@@ -113,8 +114,8 @@ impl Area {
         Area::on(probe.rseq(), probe.row_hint(), |data| (shared(data), 0)).map(|(area, _)| area)
     }
 
-    /// As [`new`](Area::new), with rows for one owner alone: `rows` returns the number of shared
-    /// and of owned rows for the number of data rows.
+    /// Reserves an area like [`new`](Area::new), with rows for one exclusive owner: `rows` returns
+    /// the number of shared and of owned rows for the number of data rows.
     ///
     /// # Errors
     /// When the kernel refuses the address space.
@@ -123,8 +124,8 @@ impl Area {
         Area::on(probe.rseq(), probe.row_hint(), rows)
     }
 
-    /// As [`new`](Area::new), on a backend no better than `backend`: for tests, and for `submeter
-    /// doctor`, which measures each.
+    /// Reserves an area like [`new`](Area::new), on a backend no better than `backend`: for tests,
+    /// and for `submeter doctor`, which measures each.
     ///
     /// # Errors
     /// When the kernel refuses the address space.
@@ -154,7 +155,7 @@ impl Area {
 
     fn over(rows: Rows, hint: RowHint, beside: Option<Rseq>) -> Area {
         let allocator = ProcessMutex::new(Allocator::new(page_size() / LINE_BYTES));
-        // Where there are no rows of CPUs, the question does not arise.
+        // Where there are no rows of CPUs, locked rows are always in use.
         let locked_used = AtomicBool::new(rows.cpus() == 0);
         let lines_end = AtomicUsize::new(0);
         let data = rows.data_rows();
@@ -175,21 +176,22 @@ impl Area {
     /// Returns the area that counters use by default, reserved on first use.
     ///
     /// # Errors
-    /// When the kernel refuses the address space. The next call asks again.
+    /// When the kernel refuses the address space. The next call tries again.
     pub fn common() -> io::Result<&'static Area> {
-        // Without a lock, which a fork could leave locked in the child. Two threads that come first
-        // each reserve an area, and one drops its own, or finds no room beside the other's.
+        // Without a lock, which a fork could leave locked in the child. If two threads come first
+        // at the same time, each reserves an area, and one drops its own, or finds no room beside
+        // the other's.
         static COMMON: OnceBox<Area> = OnceBox::new();
         let made = COMMON.get_or_try_init(|| Area::new(|_| 0).map(Box::new));
         made.or_else(|error| COMMON.get().ok_or(error))
     }
 
-    /// Takes a block of `words` words, all zero, that starts a line of its own. Now and then it
-    /// makes more of each row accessible: a system call or two for each.
+    /// Takes a block of `words` words, all zero, which starts at a new line. Occasionally it makes
+    /// more of each row accessible: a system call or two for each.
     ///
     /// # Errors
     /// `OutOfMemory` when the rows are full, or when the system refuses to make more of them
-    /// accessible, and why.
+    /// accessible, with the reason.
     ///
     /// # Panics
     /// When `words` is 0.
@@ -227,11 +229,11 @@ impl Area {
         Ok(Block::new(self.clone(), first, words, 0))
     }
 
-    /// Called with the allocator locked.
+    /// Publishes the end of the lines handed out. The allocator is locked.
     fn publish_end(&self, allocator: &Allocator) {
         // Release: pairs with the Acquire in `lines_end`, so that a reader that learned of a line
-        // in the new range looks there: its load is ordered after the line was handed out. It goes
-        // no further than lines are open: lines behind that were not handed out.
+        // in the new range looks there: its load is ordered after the line was handed out. It does
+        // not exceed the open lines: lines beyond them were not handed out.
         let end = allocator.end().min(self.inner.rows.open_lines());
         self.inner.lines_end.store(end, Ordering::Release);
     }
@@ -241,7 +243,7 @@ impl Area {
         self.inner.lines_end.load(Ordering::Acquire)
     }
 
-    /// Returns how many data rows there are: those of CPUs, then locked ones.
+    /// Returns the number of data rows: those of CPUs, then locked ones.
     #[must_use]
     pub fn data_rows(&self) -> usize {
         self.inner.rows.data_rows()
@@ -251,8 +253,7 @@ impl Area {
     /// each 64 rows.
     ///
     /// # Ordering
-    /// SeqCst: those of every line that was added to with [`Block::add_dirty`] before are among
-    /// them.
+    /// SeqCst: includes the row of every line to which [`Block::add_dirty`] added before.
     pub fn marked_rows(&self) -> impl Iterator<Item = usize> + Clone {
         self.inner.marked_rows.rows()
     }
@@ -274,11 +275,11 @@ impl Area {
     }
 
     /// Finds dirty lines: calls `found` with those of `lines` that have a dirty bit, row by row.
-    /// The bits stay as they are, until they are [taken](Area::take_dirty).
+    /// The bits stay as they are until they are [taken](Area::take_dirty).
     ///
     /// Costs a load for each of the [marked rows](Area::marked_rows), one for each 4,096 lines of a
-    /// row that has dirty ones, and one for each 64 lines near a dirty one; of [`Lines::Range`] a
-    /// load for each 64.
+    /// row that has dirty ones, and one for each 64 lines near a dirty one; with [`Lines::Range`] a
+    /// load for each 64 lines.
     ///
     /// # Panics
     /// When there are no such lines, and some row was ever marked.
@@ -309,7 +310,8 @@ impl Area {
         }
     }
 
-    /// Stops counting lines that were taken: call it once what they held is where readers find it.
+    /// Stops counting lines that were taken: call it once their contents are where readers find
+    /// them.
     ///
     /// # Ordering
     /// A reader whose [`dirty_lines`](Area::dirty_lines) does not count them sees all stores before
@@ -326,23 +328,23 @@ impl Area {
             let marks = self.inner.dirty_bits(at.row as usize);
             at.lines().for_each(|line| marks.mark(line));
         }
-        // After they were marked again, so that at no moment too few lines count.
+        // After they were marked again, so that there is no moment at which too few lines count.
         self.release_dirty(marked);
     }
 
     /// Waits until every sequence that saw a dirty bit before it was taken has committed or will
-    /// start again. Costs what [`barrier::wait`] does.
+    /// restart. Costs the same as [`barrier::wait`].
     ///
     /// # Panics
-    /// When the kernel refuses a barrier that it granted at start-up: going on would lose updates
-    /// in silence.
+    /// When the kernel refuses a barrier that it granted at start-up: continuing would silently
+    /// lose updates.
     pub fn barrier(&self) {
         if self.rseq().is_some() {
             barrier::wait().expect("what the start-up probe found to work");
         }
     }
 
-    /// As [`barrier`](Area::barrier), for callers that can undo what they began.
+    /// Does the same as [`barrier`](Area::barrier), for callers that can undo what they began.
     ///
     /// # Errors
     /// When the kernel refuses a barrier that it granted at start-up; [`io::ErrorKind::TimedOut`]
@@ -351,8 +353,8 @@ impl Area {
         if self.rseq().is_some() { barrier::try_wait() } else { Ok(()) }
     }
 
-    /// Returns the least time between two barriers of a flusher that can do without: on average it
-    /// then interrupts an updater no more often than the scheduler's tick does.
+    /// Returns the minimum time between two optional barriers of a flusher: on average they then
+    /// interrupt an updater no more often than the scheduler's tick does.
     #[must_use]
     pub fn barrier_spacing(&self) -> Duration {
         submeter_sys::probe().barrier.spacing()
@@ -361,30 +363,31 @@ impl Area {
 
 const LINE_BYTES: usize = LINE_WORDS * 8;
 
-/// Memory of words that no block has goes back to the system, a page at a time.
+/// Returning memory of words that no block has to the system, a page at a time.
 impl Area {
-    /// Gives back the memory of pages in which no block has a line and one had since the last time,
-    /// with their neighbours, and returns how many bytes of a row that is: a row has as much memory
-    /// there as was ever written. Of a run of such pages,
-    /// rows whose pages begin elsewhere keep up to one.
+    /// Gives back the memory of pages in which no block has a line but one had since the last time,
+    /// with their neighbours. Returns how many bytes of a row that is: a row has only as much
+    /// memory there as was ever written. Rows whose pages begin elsewhere keep up to one page of a
+    /// run of such pages.
     ///
-    /// Costs a look at everything that is free, and a system call for each run of pages and row.
-    /// Blocks may be taken and dropped at the same time. Words reused later cost a page fault
+    /// Costs a scan of everything that is free, and a system call for each run of pages and each
+    /// row. Blocks may be taken and dropped concurrently. Words reused later cost a page fault
     /// again, so call it seldom, or call [`trim_when_due`](Area::trim_when_due). Single
-    /// [words](Area::word) keep their memory. Does nothing while another thread does it.
+    /// [words](Area::word) keep their memory. It does nothing while another thread is trimming.
     pub fn trim(&self) -> usize {
         self.trim_with(|_| true)
     }
 
     fn trim_with(&self, mut also: impl FnMut(Range<usize>) -> bool) -> usize {
         let inner = &self.inner;
-        // Taken out, so that the lock is not held during system calls: creating a group takes it.
+        // Taken out, so that the lock is not held during system calls: creating a group needs it.
         let Some(mut free) = inner.allocator.lock().take_free_pages() else { return 0 };
         let mut given = 0;
         free.pages.retain(|lines| {
             // An error (memory that is locked, a kernel that does not know the advice) leaves it
-            // committed, and nothing wrong. It counts as given back all the same, until it was in
-            // use again: asked at each flush, the system would refuse as often, row by row.
+            // committed, which is harmless. It still counts as given back until it has been in use
+            // again: otherwise the system would be asked at each flush, and refuse each time, row
+            // by row.
             if inner.rows.discard(lines.clone()).is_ok() {
                 given += lines.len() * LINE_BYTES;
             }
@@ -395,25 +398,25 @@ impl Area {
         given
     }
 
-    /// As [`trim`](Area::trim), if a quarter of all words ever handed out is free, and pages of an
-    /// eighth of that at least, and of 256 KiB per row, have memory to give back: blocks that come
-    /// and go keep theirs. Otherwise costs a lock. Calls `also` with each range of lines that no
-    /// block has, nor gets before it returns: to [discard](OwnedRows::discard) what the owner
-    /// remembers of them. Where it returns false that is still to be done, at a later call.
+    /// Does the same as [`trim`](Area::trim) if a quarter of all words ever handed out is free, and
+    /// pages of at least an eighth of that, and of 256 KiB per row, have memory to give back:
+    /// blocks that come and go keep theirs. Otherwise it costs a lock. Calls `also` with each range
+    /// of lines that no block has, nor gets before `also` returns, to [discard](OwnedRows::discard)
+    /// the owner's data about them. Where `also` returns false, the work remains for a later call.
     pub fn trim_when_due(&self, also: impl FnMut(Range<usize>) -> bool) -> usize {
         let due = self.inner.allocator.lock().wants_trim();
         if due { self.trim_with(also) } else { 0 }
     }
 }
 
-/// Areas of as many rows as a test or a bench asks for, on any machine.
+/// Areas of as many rows as a test or a benchmark needs, on any machine.
 impl Area {
     /// Reserves an area that behaves as on a machine of `cpus` CPUs without sequences: for tests
-    /// and benches of what depends on the number of CPUs. Takes address space for each, as a real
-    /// one does; memory for what is written.
+    /// and benchmarks of behaviour that depends on the number of CPUs. Like a real area, it takes
+    /// address space for each CPU, but memory only for what is written.
     ///
-    /// A counter has what it would have beside its rows for as many CPUs, so that a read costs what
-    /// it would cost. Each thread counts in a row of its own until it says where with
+    /// Outside its rows, a counter has the same words as with that many CPUs, so a read costs the
+    /// same. Each thread counts in a row of its own until it chooses one with
     /// [`simulate_cpu`](Area::simulate_cpu). No simulation shows what it costs real CPUs to share a
     /// line.
     ///
@@ -439,7 +442,7 @@ impl Area {
         Area::simulated_with_owner(cpus, |_| (0, 0)).map(|(area, _)| area)
     }
 
-    /// As [`simulated`](Area::simulated), with rows for one owner as in
+    /// Reserves an area like [`simulated`](Area::simulated), with rows for one owner as in
     /// [`with_owner`](Area::with_owner).
     ///
     /// # Errors
@@ -453,9 +456,9 @@ impl Area {
     ) -> io::Result<(Area, OwnedRows)> {
         assert!(cpus > 0, "a machine has a CPU");
         let (shared, owned) = rows(cpus);
-        // Not capped as the locked rows of real areas are: a row for each CPU is what is simulated.
+        // Not capped like the locked rows of real areas: the simulation has a row for each CPU.
         let (rows, owned) = Rows::new(None, cpus, shared, owned)?;
-        // At most as many as there are addresses for.
+        // At most as many as the address space allows.
         let simulated = |rseq: Rseq| rseq.with_rows(rseq.cpus().max(cpus as u32));
         let beside = submeter_sys::probe().rseq().map(simulated);
         Ok((Area::over(rows, RowHint::of_thread(), beside), owned))
@@ -468,16 +471,16 @@ impl Area {
         submeter_sys::set_thread_number(cpu);
     }
 
-    /// Returns the sequences for what a counter has for each CPU beside its words in rows. A
-    /// simulated area has those too, in which a thread adds to its real CPU's: what a read visits
-    /// is simulated, not who wrote there.
+    /// Returns the sequences for the words that a counter has for each CPU outside the rows. A
+    /// simulated area has those too, and a thread adds to its real CPU's word there: the words that
+    /// a read visits are simulated, but not which thread writes them.
     pub(crate) fn beside(&self) -> Option<Rseq> {
         self.inner.beside
     }
 }
 
 impl Inner {
-    /// The dirty bits of a row, by its number among all.
+    /// Returns the dirty bits of a row, by its number among all rows.
     #[inline]
     fn dirty_bits(&self, row: usize) -> DirtyBits<'_> {
         self.rows.dirty_bits(row, self.tallies.dirty_of(row))
@@ -490,10 +493,10 @@ impl Inner {
         self.dirty_bits(row).mark(line);
     }
 
-    /// Called before a locked add.
+    /// Records that locked rows are in use. Called before a locked add.
     #[inline]
     fn use_locked(&self) {
-        // Relaxed: a hint that spares the store; the thread that stores orders its own add.
+        // Relaxed: a hint that saves the store; the thread that stores orders its own add.
         if !self.locked_used.load(Ordering::Relaxed) {
             // SeqCst: before the add; pairs with the load in `rows_in_use`.
             self.locked_used.store(true, Ordering::SeqCst);

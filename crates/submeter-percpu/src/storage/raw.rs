@@ -1,4 +1,4 @@
-//! The rows themselves: addresses, and nothing else that is unsafe.
+//! The rows themselves: only addresses are unsafe here.
 //!
 //! ```text
 //! row 0            row 1            ...  row cpus           ...  row cpus+locked    ...
@@ -22,11 +22,11 @@ use super::mapping::Mapping;
 use crate::backend::locked::{LockedRows, LockedWord};
 use crate::dirty::DirtyBits;
 
-/// Reserved rows. All zero at first; a page takes memory from its first write on.
+/// Reserved rows. They are all zero at first; a page takes memory from its first write on.
 ///
-/// The rows of CPUs come first, one for each that the sequences can run on; only sequences write
-/// them. Then locked rows, which only locked instructions write, then shared ones, which the
-/// area's owner writes atomically.
+/// The rows of CPUs come first, one for each CPU on which the sequences can run; only sequences
+/// write them. Then come locked rows, which only locked instructions write, and then shared ones,
+/// which the area's owner writes atomically.
 #[derive(Debug)]
 pub(crate) struct Rows {
     mapping: Arc<Mapping>,
@@ -37,7 +37,7 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// Reserves rows, all zero, and `owned` rows for one owner alone. Lines must be
+    /// Reserves rows, all zero, and `owned` rows for one exclusive owner. Lines must be
     /// [opened](Rows::open) before they are used.
     pub(crate) fn new(
         rseq: Option<Rseq>,
@@ -45,12 +45,13 @@ impl Rows {
         shared: usize,
         owned: usize,
     ) -> io::Result<(Rows, OwnedRows)> {
-        // Checked: the owner says how many are shared and owned, and every later bound is this sum.
+        // Checked: the owner chooses how many are shared and owned, and every later bound is this
+        // sum.
         let cpus = rseq.map_or(0, |rseq| rseq.cpus() as usize);
         let atomic = cpus.checked_add(locked).and_then(|rows| rows.checked_add(shared));
         let mapping = Arc::new(Mapping::new(atomic.ok_or(io::ErrorKind::OutOfMemory)?, owned)?);
         let rows = Rows { mapping, rseq, locked, shared };
-        // Wrapping: not dereferenced where there are none; else in bounds.
+        // Wrapping: not dereferenced where there are none; otherwise in bounds.
         let first = rows.atomic();
         let base = rows.mapping.reservation.base().as_ptr().wrapping_add(first * STRIDE);
         let base = NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?;
@@ -70,25 +71,25 @@ impl Rows {
         self.mapping.open(lines)
     }
 
-    /// How many rows only sequences write.
+    /// Returns the number of rows that only sequences write.
     #[inline]
     pub(crate) fn cpus(&self) -> usize {
         self.rseq.map_or(0, |rseq| rseq.cpus() as usize)
     }
 
-    /// How many rows only locked instructions write.
+    /// Returns the number of rows that only locked instructions write.
     #[inline]
     pub(crate) fn locked_rows(&self) -> usize {
         self.locked
     }
 
-    /// How many rows hold data: those of CPUs, then locked ones.
+    /// Returns the number of rows that hold data: those of CPUs, then locked ones.
     #[inline]
     pub(crate) fn data_rows(&self) -> usize {
         self.cpus() + self.locked
     }
 
-    /// The number of a shared row among all.
+    /// Returns the number of a shared row among all rows.
     ///
     /// # Panics
     /// When there is no such row.
@@ -98,19 +99,19 @@ impl Rows {
         self.data_rows() + row
     }
 
-    /// The rows that are accessed atomically.
+    /// Returns the number of rows that are accessed atomically.
     #[inline]
     fn atomic(&self) -> usize {
         self.data_rows() + self.shared
     }
 
-    /// The data rows, for many loads.
+    /// Returns the data rows, for many loads.
     pub(crate) fn data(&self) -> DataRows<'_> {
         let (base, lines) = (self.mapping.reservation.base(), self.open_lines());
         DataRows { base, rows: self.data_rows(), lines, _rows: PhantomData }
     }
 
-    /// The lines of a shared row that are open now: all that were handed out before.
+    /// Returns the lines of a shared row that are open now: all that were handed out before.
     ///
     /// # Panics
     /// When there is no such row.
@@ -126,7 +127,7 @@ impl Rows {
         }
     }
 
-    /// The rows of CPUs, where there are any, for sequences.
+    /// Returns the rows of CPUs, where there are any, for sequences.
     pub(crate) fn cpu_rows(&self) -> Option<CpuRows> {
         let base = self.mapping.reservation.base();
         self.rseq.as_ref().map(|rseq| CpuRows::new(base, rseq.split()))
@@ -149,7 +150,7 @@ impl Rows {
         end <= self.open_lines() * LINE_WORDS
     }
 
-    /// A word of the rows of CPUs, where there are any.
+    /// Returns a word of the rows of CPUs, where there are any.
     ///
     /// # Panics
     /// When the word does not exist, or is not open.
@@ -162,8 +163,8 @@ impl Rows {
         self.cpu_rows().map(|rows| unsafe { CpuWord::new(&rows, word as u32) })
     }
 
-    /// As [`cpu_word`](Rows::cpu_word); where there are no rows of CPUs, one to which no sequence
-    /// adds.
+    /// Returns the same as [`cpu_word`](Rows::cpu_word); where there are no rows of CPUs, a word to
+    /// which no sequence adds.
     ///
     /// # Panics
     /// When the word does not exist, or is not open.
@@ -171,12 +172,12 @@ impl Rows {
         assert!(word < WORDS && self.is_open(word + 1), "no such word");
         let rseq = self.rseq.unwrap_or_else(Rseq::inert);
         let rows = CpuRows::new(self.mapping.reservation.base(), rseq);
-        // SAFETY: 1. The base is this reservation's, which has `rseq.cpus()` rows from there on,
-        // or none of an inert `rseq`, and a row at least. 2 and 3 as in `cpu_word`.
+        // SAFETY: 1. The base is this reservation's, which has `rseq.cpus()` rows from there on, or
+        // none for an inert `rseq`, and at least one row. 2 and 3 as in `cpu_word`.
         unsafe { CpuWord::new(&rows, word as u32) }
     }
 
-    /// A word in a row, as an atomic. Words of CPU rows may only be loaded through it.
+    /// Returns a word in a row, as an atomic. Words of CPU rows may only be loaded through it.
     ///
     /// # Panics
     /// When row or word does not exist, or is not open.
@@ -185,8 +186,8 @@ impl Rows {
         assert!(word < WORDS && self.is_open(word + 1) && row < self.atomic(), "no such word");
         // SAFETY: 1. In bounds, and open: `row` and `word` were checked. 2. Aligned to 8: the base
         // is page-aligned, strides and words are multiples of 8. 3. Initialised: mappings start
-        // zeroed. 4. Every concurrent access is atomic, but for the sequences' plain stores to CPU
-        // rows: single instructions on aligned words, which the hardware makes as atomic as a
+        // zeroed. 4. Every concurrent access is atomic, except for the sequences' plain stores to
+        // CPU rows: single instructions on aligned words, which the hardware makes as atomic as a
         // relaxed store. 5. The result borrows `self`, which keeps the reservation.
         unsafe { AtomicI64::from_ptr(self.row(row).add(word * 8).cast().as_ptr()) }
     }
@@ -197,14 +198,15 @@ impl Rows {
         self.at(row, word).load(order)
     }
 
-    /// Sums a word over the first `rows` rows. Checks once that they exist; to check for each load
+    /// Sums a word over the first `rows` rows. Checks once that they exist: a check for each load
     /// would cost as much as the load.
     ///
     /// # Panics
     /// When row or word does not exist, or is not open.
     pub(crate) fn sum(&self, rows: usize, word: usize, order: Ordering) -> i64 {
         assert!(word < WORDS && self.is_open(word + 1) && rows <= self.atomic(), "no such word");
-        // SAFETY: 1. In bounds, and open: the word was checked, and `new` reserved a row at least.
+        // SAFETY: 1. In bounds, and open: the word was checked, and `new` reserved at least one
+        // row.
         let first = unsafe { self.mapping.reservation.base().add(word * 8) };
         let load = |row: usize| {
             // SAFETY: 1 to 5 as in `at`, of a row below the number that was checked.
@@ -213,7 +215,7 @@ impl Rows {
         (0..rows).map(load).fold(0, i64::wrapping_add)
     }
 
-    /// A word of a locked row, counted from 0.
+    /// Returns a word of a locked row, counted from 0.
     ///
     /// # Panics
     /// When row or word does not exist.
@@ -223,14 +225,15 @@ impl Rows {
         self.at(self.cpus() + row, word)
     }
 
-    /// The locked rows, for a block of so many words and threads that find their row by `hint`.
+    /// Returns the locked rows, for a block of `words` words and threads that find their row by
+    /// `hint`.
     pub(super) fn locked_by(&self, hint: RowHint, words: u32) -> LockedRows {
         assert!(self.locked > 0, "an area has a locked row");
         let rows = u16::try_from(self.locked).expect("64 at most, or a simulated machine");
         LockedRows { base: self.row(self.cpus()), words, rows, hint }
     }
 
-    /// A word of every locked row, without the way there.
+    /// Returns a word of every locked row, without the pointers to it.
     ///
     /// # Panics
     /// When the word does not exist.
@@ -242,7 +245,7 @@ impl Rows {
         LockedWord { base, rows: self.locked, _keeper: Arc::clone(&self.mapping) }
     }
 
-    /// A word of a shared row, counted from 0.
+    /// Returns a word of a shared row, counted from 0.
     ///
     /// # Panics
     /// When row or word does not exist.
@@ -251,7 +254,7 @@ impl Rows {
         self.at(self.shared_row(row), word)
     }
 
-    /// The dirty bits of the lines that are open now, of a data row, with the tally that counts
+    /// Returns the dirty bits of a data row's lines that are open now, with the tally that counts
     /// them.
     ///
     /// # Panics
@@ -260,11 +263,11 @@ impl Rows {
     pub(crate) fn dirty_bits<'a>(&'a self, row: usize, tally: &'a AtomicU64) -> DirtyBits<'a> {
         assert!(row < self.data_rows(), "no such row");
         let (base, open) = (self.row(row), self.mapping.open_lines());
-        // SAFETY: 1. In bounds: the row was checked, and the three parts lie inside of it (the
-        // constants assert that), apart from its words. The bits are open as far as the lines are
-        // (`open`), the rest from the start (`open_states`). 2. Aligned to 8: `MARKS_AT` is a
+        // SAFETY: 1. In bounds: the row was checked, and the three parts lie inside it (the
+        // constants assert that), separate from its words. The bits are open as far as the lines
+        // are (`open`), the rest from the start (`open_states`). 2. Aligned to 8: `MARKS_AT` is a
         // multiple of 64, and each part a multiple of 8. 3. Initialised: mappings start zeroed.
-        // 4. Every access is atomic: this file hands out atomics only, and the sequences' loads are
+        // 4. Every access is atomic: this file hands out only atomics, and the sequences' loads are
         // single aligned loads. 5. The result borrows `self`, which keeps the reservation.
         unsafe {
             DirtyBits {
@@ -284,15 +287,15 @@ impl Rows {
 
     /// Zeroes words in every row that is accessed atomically, for their next user.
     ///
-    /// Only for words that no thread can add to: a sequence that runs at the same time would bring
-    /// the old value back. The next user must learn of the words through a lock or the like.
+    /// Only for words to which no thread can add: a concurrent sequence would bring the old value
+    /// back. The next user must learn of the words through a lock or the like.
     pub(crate) fn zero(&self, words: Range<usize>) {
-        // Row by row: each is a page of its own.
+        // Row by row: each is on a different page.
         for row in 0..self.atomic() {
             for word in words.clone() {
                 let word = self.at(row, word);
-                // Relaxed: the caller synchronises. Loaded first: a store would commit an untouched
-                // page.
+                // Relaxed: the caller synchronises. Loaded first, since a store would commit an
+                // untouched page.
                 if word.load(Ordering::Relaxed) != 0 {
                     // Relaxed: the caller synchronises.
                     word.store(0, Ordering::Relaxed);
@@ -302,8 +305,8 @@ impl Rows {
     }
 
     /// Gives back the memory of whole pages of words, in every row that is accessed atomically;
-    /// they read as zero then. The same rules as for [`zero`](Rows::zero) apply, and everything
-    /// there must be zero already or not matter.
+    /// they then read as zero. The same rules as for [`zero`](Rows::zero) apply, and everything
+    /// there must already be zero or be irrelevant.
     ///
     /// # Panics
     /// When there are no such lines.
@@ -312,8 +315,8 @@ impl Rows {
         for row in 0..self.atomic() {
             let pages = whole_pages(row, &lines, page_size());
             // SAFETY: 1. Words are accessed atomically, or by the sequences' single stores (`at`,
-            // 4), so that a word that becomes zero is no data race. 2. The caller knows that no
-            // count relies on them; a caller that is wrong loses counts, and no memory.
+            // 4), so a word that becomes zero is no data race. 2. The caller knows that no count
+            // relies on them; a caller that is wrong loses counts, but not memory safety.
             unsafe { self.mapping.reservation.discard(pages.start, pages.len()) }?;
         }
         Ok(())
@@ -322,49 +325,49 @@ impl Rows {
     #[inline]
     fn row(&self, row: usize) -> NonNull<u8> {
         debug_assert!(row < self.atomic());
-        // SAFETY: 1. In bounds: every caller in this file checked that `row` is below `atomic`, and
-        // `new` reserved `STRIDE` bytes for each row.
+        // SAFETY: 1. In bounds: every caller in this file has checked that `row` is below `atomic`,
+        // and `new` reserved `STRIDE` bytes for each row.
         unsafe { self.mapping.reservation.base().add(row * STRIDE) }
     }
 }
 
-/// A word that every CPU's row has a copy of, as the sequences take it. Valid for as long as its
-/// rows are borrowed.
+/// A word of which every CPU's row has a copy, in the form that sequences use. Valid for as long as
+/// its rows are borrowed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CpuWord<'a> {
     rseq: Rseq,
-    /// In row 0. Invariant, also for the marks: valid and open in rows `0..rseq.cpus()` for `'a`.
+    /// The address in row 0. Invariant, also for `marks`: valid and open in rows `0..rseq.cpus()`
+    /// for `'a`.
     address: NonNull<i64>,
     marks: NonNull<u64>,
     line: u32,
     _rows: PhantomData<&'a Rows>,
 }
 
-// SAFETY: 1. The addresses are dereferenced by sequences only, which are made for concurrent use.
-// 2. The rows that they point to are `Sync`.
+// SAFETY: 1. The addresses are dereferenced only by sequences, which are made for concurrent use.
+// 2. The rows to which they point are `Sync`.
 unsafe impl Send for CpuWord<'_> {}
 // SAFETY: 1 and 2 as for `Send`; it has no interior of its own.
 unsafe impl Sync for CpuWord<'_> {}
 
 impl CpuWord<'_> {
     /// # Safety
-    /// 1. `rows` begin with rows, at least one and `rows.rseq().cpus()`, of which sequences write
-    ///    the latter. 2. `word` is open there. 3. Those rows live for `'a`.
+    /// 1. `rows` start with at least one row and at least `rows.rseq().cpus()` rows; sequences
+    ///    write the latter. 2. `word` is open there. 3. Those rows live for `'a`.
     #[inline(always)]
     pub(crate) unsafe fn new<'a>(rows: &CpuRows, word: u32) -> CpuWord<'a> {
         debug_assert!((word as usize) < WORDS);
         let (rseq, base) = (rows.rseq(), rows.base());
         let line = word / LINE_WORDS as u32;
         let marks = MARKS_AT + line as usize / 64 * 8;
-        // SAFETY: 1. Both lie in row 0, of which `base` is the start, the bits of a line that is
-        // open being open too: the caller's first and second promise. 2. Row 0 is mapped: the
-        // third.
+        // SAFETY: 1. Both lie in row 0, which starts at `base`; the bits of an open line are open
+        // too: the caller's first and second promise. 2. Row 0 is mapped: the third promise.
         let at = |offset: usize| unsafe { base.add(offset) };
         let (address, marks) = (at(word as usize * 8).cast(), at(marks).cast());
         CpuWord { rseq, address, marks, line, _rows: PhantomData }
     }
 
-    /// The same word for as long as the caller says, who keeps the rows.
+    /// Returns the same word with a lifetime chosen by the caller, which keeps the rows.
     ///
     /// # Safety
     /// 1. The rows live for as long as the result is used.
@@ -373,7 +376,7 @@ impl CpuWord<'_> {
         CpuWord { rseq, address, marks, line, _rows: PhantomData }
     }
 
-    /// A copy, field by field: see [`Rseq::split`].
+    /// Returns a copy, made field by field: see [`Rseq::split`].
     #[inline(always)]
     pub(crate) fn split(&self) -> Self {
         let &CpuWord { ref rseq, address, marks, line, _rows } = self;
@@ -390,21 +393,21 @@ impl CpuWord<'_> {
         self.address.as_ptr()
     }
 
-    /// The word of dirty bits that has the bit of this word's line.
+    /// Returns the word of dirty bits that has the bit of this word's line.
     #[inline(always)]
     pub(crate) fn marks(self) -> *const u64 {
         self.marks.as_ptr()
     }
 
-    /// The line; its dirty bit is bit `line % 64`.
+    /// Returns the line; its dirty bit is bit `line % 64`.
     #[inline(always)]
     pub(crate) fn line(self) -> u32 {
         self.line
     }
 }
 
-/// The rows of an [`Area`](super::Area) that one owner has to itself, for what it remembers of the
-/// other rows. They are not zeroed with a block: the owner forgets by itself.
+/// The rows of an [`Area`](super::Area) that belong exclusively to one owner, for its data about
+/// the other rows. They are not zeroed with a block: the owner resets them itself.
 ///
 /// One exists for each reservation. No other handle of the reservation reaches these rows.
 #[derive(Debug)]
@@ -417,14 +420,14 @@ pub struct OwnedRows {
     keeper: Arc<Mapping>,
 }
 
-// SAFETY: 1. Its words are reached as atomics only (`OwnedLines::line`).
+// SAFETY: 1. Its words are reached only as atomics (`OwnedLines::line`).
 unsafe impl Send for OwnedRows {}
 // SAFETY: 1. As for `Send`; it has no interior of its own.
 unsafe impl Sync for OwnedRows {}
 
 impl OwnedRows {
-    /// Returns the lines that were handed out in blocks by now, for many loads and stores. One
-    /// load.
+    /// Returns the lines that have been handed out in blocks so far, for many loads and stores.
+    /// Costs one load.
     #[inline]
     #[must_use]
     pub fn lines(&self) -> OwnedLines<'_> {
@@ -432,12 +435,12 @@ impl OwnedRows {
         OwnedLines { base, rows, lines, _rows: PhantomData }
     }
 
-    /// Gives back the memory of whole pages of these lines, which are zero then; other lines stay
-    /// as they are. For lines that are of no use any more; costs a system call for each row.
+    /// Gives back the memory of whole pages of these lines, which then read as zero; other lines
+    /// stay as they are. For lines that are no longer needed; costs a system call for each row.
     ///
     /// # Errors
-    /// What the system returns, or `Unsupported` where memory cannot be given back in parts
-    /// (Windows, Miri); it stays committed then, and nothing is wrong.
+    /// The error that the system returns, or `Unsupported` where memory cannot be given back in
+    /// parts (Windows, Miri). The memory then stays committed, which is harmless.
     ///
     /// # Panics
     /// When there are no such lines.
@@ -446,7 +449,7 @@ impl OwnedRows {
         for row in self.first..self.first + self.rows {
             let pages = whole_pages(row, &lines, page_size());
             // SAFETY: 1. In bounds: the row exists, and `lines` was checked. 2. Words are accessed
-            // atomically, so that one that becomes zero is no data race.
+            // atomically, so a word that becomes zero is no data race.
             unsafe { self.keeper.reservation.discard(pages.start, pages.len()) }?;
         }
         Ok(())
@@ -458,7 +461,7 @@ impl OwnedRows {
 pub struct OwnedLines<'a> {
     base: NonNull<u8>,
     rows: usize,
-    /// How many lines of each were open when this was made.
+    /// Number of lines of each row that were open when this was made.
     lines: usize,
     _rows: PhantomData<&'a OwnedRows>,
 }
@@ -476,24 +479,24 @@ impl<'a> OwnedLines<'a> {
         // SAFETY: 1. In bounds, and open: `row` and `line` were checked, and the reservation, which
         // the owner keeps for `'a`, has `rows` rows from `base` on, of which each has room for its
         // lines. 2. Aligned: the base is page-aligned, `at` a multiple of 64. 3. Initialised:
-        // mappings start zeroed. 4. Accessed atomically only: no function of `Rows` goes beyond the
-        // atomic rows, and none but this goes here.
+        // mappings start zeroed. 4. Accessed only atomically: no function of `Rows` goes beyond the
+        // atomic rows, and only this function accesses these.
         unsafe { self.base.add(at).cast().as_ref() }
     }
 }
 
-/// The data rows of an [`Area`](super::Area), to be loaded line by line.
+/// The data rows of an [`Area`](super::Area), for loads line by line.
 #[derive(Clone, Copy, Debug)]
 pub struct DataRows<'a> {
     base: NonNull<u8>,
     rows: usize,
-    /// How many lines of each were open when this was made.
+    /// Number of lines of each row that were open when this was made.
     lines: usize,
     _rows: PhantomData<&'a Rows>,
 }
 
 impl DataRows<'_> {
-    /// Returns whether a line can be loaded: whether it was handed out in a block before `self` was
+    /// Returns whether a line can be loaded, because it was handed out in a block before `self` was
     /// made.
     #[inline]
     #[must_use]
@@ -508,7 +511,7 @@ impl DataRows<'_> {
     /// was made.
     ///
     /// # Ordering
-    /// SeqCst: comes after the flush took the dirty bits. Plain loads on x86-64.
+    /// SeqCst: ordered after the flush took the dirty bits. Plain loads on x86-64.
     #[inline(always)]
     #[must_use]
     pub fn load_line(self, row: usize, line: usize) -> [i64; LINE_WORDS] {
@@ -517,19 +520,19 @@ impl DataRows<'_> {
         std::array::from_fn(|n| words[n].load(Ordering::SeqCst))
     }
 
-    /// Returns whether a line of a data row has these words. Costs a load for each up to the first
-    /// that differs; otherwise as [`load_line`](DataRows::load_line).
+    /// Returns whether a line of a data row has these words. Costs a load for each word up to the
+    /// first that differs; otherwise the same as [`load_line`](DataRows::load_line).
     ///
     /// # Panics
-    /// As [`load_line`](DataRows::load_line).
+    /// The same as for [`load_line`](DataRows::load_line).
     ///
     /// # Ordering
-    /// As that of [`load_line`](DataRows::load_line); `words` are loaded relaxed.
+    /// The same as for [`load_line`](DataRows::load_line); `words` are loaded Relaxed.
     #[inline(always)]
     #[must_use]
     pub fn is_line(self, row: usize, line: usize, words: &[AtomicI64; LINE_WORDS]) -> bool {
         let now = self.line(row, line);
-        // SeqCst: as in `load_line`. Relaxed: as said above.
+        // SeqCst: as in `load_line`. Relaxed: as documented above.
         (0..LINE_WORDS).all(|n| now[n].load(Ordering::SeqCst) == words[n].load(Ordering::Relaxed))
     }
 

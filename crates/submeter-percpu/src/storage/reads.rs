@@ -1,11 +1,11 @@
-//! What readers load of an area: words of shared and of data rows, and the figures that they need
-//! of all rows at once, which are how many lines are marked and how many adds are in flight.
+//! The loads that readers make from an area: words of shared and of data rows, and two figures that
+//! they need for all rows at once, the number of marked lines and the number of adds in flight.
 //!
-//! For those figures a row of its CPU's own would be the natural place, as no count then passes
+//! The natural place for those figures would be each CPU's own row, since no count would then pass
 //! between CPUs. But a reader would load a line of every row, each in a page of its own and all in
-//! the same set of the cache: with 512 CPUs, 400 times as long as the rest of a read takes. One
-//! count for all rows would be the shortest to read, and every CPU would wait for it. So there are
-//! a few: a row has one to itself up to [`TALLIES_MAX`] rows, and 64 of 512 share one.
+//! the same set of the cache: with 512 CPUs this takes 400 times as long as the rest of a read. One
+//! count for all rows would be the quickest to read, but every CPU would wait for it. So there are
+//! a few: up to [`TALLIES_MAX`] rows each have their own, and with 512 rows 64 share one.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
@@ -18,28 +18,29 @@ use crate::overflow::{InFlight, in_flight};
 
 /// Reading.
 impl Area {
-    /// Returns how many lines hold something that readers do not find yet, at most, where no more
-    /// than `most` of a row matter. Costs at most sixteen loads, of eight lines, however many
-    /// rows there are.
+    /// Returns the maximum number of lines that hold something that readers do not find yet, where
+    /// at most `most` lines of a row matter. Costs at most sixteen loads, from eight lines, however
+    /// many rows there are.
     ///
     /// # Ordering
-    /// A reader that calls this and then loads what flushes store finds in it every update that
-    /// returned before, but for those of the lines counted.
+    /// A reader that calls this and then loads the results of flushes finds in them every update
+    /// that returned before, except those of the lines counted.
     #[inline]
     #[must_use]
     pub fn dirty_lines(&self, most: u64) -> u64 {
         self.inner.tallies.dirty(most)
     }
 
-    /// Returns how many adds are in flight: they may have reached their word, and have not posted
-    /// their overflow, which may turn out to be 0. For each, less than a batch of what returned may
-    /// be missing in the overflows, beside what each word keeps below its boundary; an add under
-    /// way may count or not, each for itself. In a forked child, adds of threads that did not come
-    /// along stay in flight, and so do those that a handler left by a long jump.
+    /// Returns how many adds are in flight: they may have reached their word but have not posted
+    /// their overflow, which may turn out to be 0. For each of them, less than a batch of the
+    /// returned adds may be missing in the overflows, in addition to the amount that each word
+    /// keeps below its boundary. Each add under way may or may not count. In a forked child, adds
+    /// of threads that the fork left behind stay in flight, and so do those that a handler left by
+    /// a long jump.
     ///
     /// # Ordering
-    /// Call it before the overflows are loaded: of an add that it does not count, either the
-    /// overflow is found, or everything that came upon it in the same word had not returned.
+    /// Call it before the overflows are loaded: for an add that it does not count, either the
+    /// overflow is found, or no add that found it in the same word had returned.
     #[must_use]
     pub fn in_flight(&self) -> u64 {
         self.inner.tallies.data.iter().map(|tally| in_flight(&tally.in_flight)).sum()
@@ -65,7 +66,7 @@ impl Area {
     #[must_use]
     pub fn load(&self, row: usize, word: usize) -> i64 {
         // SeqCst: after a flush took the dirty bits; pairs with a locked add's "store, then look".
-        // A plain load on x86-64.
+        // It is a plain load on x86-64.
         self.inner.rows.load(row, word, Ordering::SeqCst)
     }
 
@@ -90,13 +91,13 @@ impl Area {
     }
 }
 
-/// The most for data rows. A read costs three loads for each, of one line.
+/// Maximum number of tallies for data rows. A read costs three loads for each, from one line.
 const TALLIES_MAX: usize = 8;
 
 /// Counts over all rows.
 #[derive(Debug)]
 pub(super) struct Tallies {
-    /// Each of the data rows whose number has the same remainder.
+    /// Each tally is for the data rows whose number has the same remainder.
     data: Box<[CachePadded<Tally>]>,
 }
 
@@ -104,7 +105,7 @@ pub(super) struct Tallies {
 struct Tally {
     /// See [`DirtyBits`](crate::dirty::DirtyBits).
     dirty: AtomicU64,
-    /// How many of the rows ever had a marked line, or more.
+    /// An upper bound of the number of its rows that ever had a marked line.
     marked_rows: AtomicU64,
     in_flight: AtomicU64,
 }
@@ -119,19 +120,20 @@ impl Tallies {
         &self.data[row % self.data.len()]
     }
 
-    /// The marks that are counted with those of a data row.
+    /// Returns the count of marks for the rows that are counted together with a data row.
     #[inline]
     pub(super) fn dirty_of(&self, row: usize) -> &AtomicU64 {
         &self.of(row).dirty
     }
 
-    /// The counter of rows with marks, for the rows that are counted together with a data row.
+    /// Returns the count of rows with marks, for the rows that are counted together with a data
+    /// row.
     #[inline]
     pub(super) fn marked_rows_of(&self, row: usize) -> &AtomicU64 {
         &self.of(row).marked_rows
     }
 
-    /// Returns how many lines of data rows are marked, where no more than `most` of a row matter.
+    /// Returns how many lines of data rows are marked, where at most `most` lines of a row matter.
     #[inline]
     pub(super) fn dirty(&self, most: u64) -> u64 {
         crate::dirty::after_own_updates();
@@ -145,7 +147,7 @@ impl Tallies {
         self.data.iter().map(of).sum()
     }
 
-    /// Counts an add as in flight, with those of `row`, until what is returned goes.
+    /// Counts an add as in flight, with those of `row`, until the result is dropped.
     pub(super) fn begin(&self, row: usize) -> InFlight<'_> {
         InFlight::new(&self.of(row).in_flight)
     }
@@ -155,7 +157,7 @@ impl Tallies {
 mod tests {
     use super::*;
 
-    /// A row counts for no more than matters, whatever rows it is counted with.
+    /// A row counts for no more lines than matter, whatever rows it is counted with.
     #[test]
     fn a_row_counts_for_no_more_than_matters() {
         for rows in [1, 2, 7, 8, 9, 64, 512] {
@@ -171,7 +173,7 @@ mod tests {
         }
     }
 
-    /// A read visits no more tallies, however many rows there are.
+    /// A read visits at most eight tallies, however many rows there are.
     #[test]
     fn a_read_visits_eight_tallies_at_most() {
         assert_eq!([1, 8, 512].map(|rows| Tallies::new(rows).data.len()), [1, 8, 8]);

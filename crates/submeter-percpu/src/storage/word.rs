@@ -1,4 +1,4 @@
-//! One word of a block, found once: the cheapest adds there are.
+//! One word of a block, found once: for the cheapest adds.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use super::raw::CpuWord;
 use crate::pending::Updated;
 
 /// One word of a [`Block`](super::Block), found once. An add through it makes no check and follows
-/// no pointer, and it is copied, so that a loop keeps it in registers.
+/// no pointer, and it is `Copy`, so that a loop keeps it in registers.
 ///
-/// For loops over the same word. Elsewhere use the block itself: six words in memory are slower to
-/// load than its index is to check.
+/// It is for loops over the same word. Elsewhere use the block itself: loading six words from
+/// memory is slower than checking an index.
 ///
 /// # Examples
 /// ```
@@ -30,19 +30,19 @@ use crate::pending::Updated;
 pub struct Word<'a> {
     /// `None` where there are no sequences.
     fast: Option<CpuWord<'a>>,
-    /// In the block.
+    /// Its index in the block.
     index: u32,
     words: &'a Words,
 }
 
 impl<'a> Word<'a> {
-    /// Panics when there is no such word.
+    /// Finds the word. Panics when there is no such word.
     #[inline]
     pub(super) fn new(words: &'a Words, index: usize) -> Word<'a> {
         Word { fast: words.cpu_word(index), index: index as u32, words }
     }
 
-    /// Adds `n`: the least that counting on the running CPU's own word can cost. Wraps around.
+    /// Adds `n`, with wraparound, at the lowest cost of counting on the running CPU's own word.
     #[inline(always)]
     pub fn add(self, n: i64) {
         if !self.fast.is_some_and(|at| at.add(n)) {
@@ -50,7 +50,7 @@ impl<'a> Word<'a> {
         }
     }
 
-    /// As [`Block::add_dirty`](super::Block::add_dirty).
+    /// Does the same as [`Block::add_dirty`](super::Block::add_dirty).
     #[inline(always)]
     pub fn add_dirty(self, n: i64, mask: u64, crossed: impl FnOnce(Updated<'_>)) {
         debug_assert!(mask.wrapping_add(1).is_power_of_two());

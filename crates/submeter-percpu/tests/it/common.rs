@@ -11,7 +11,7 @@ pub(crate) fn on_every_backend(test: impl Fn(&Area)) {
     on_every_backend_with(0, test);
 }
 
-/// The same in areas with this many shared rows.
+/// Does the same in areas with this many shared rows.
 pub(crate) fn on_every_backend_with(shared_rows: usize, test: impl Fn(&Area)) {
     let mut backends = vec![Backend::LockedByThread, Backend::LockedByCpu];
     if probe().rseq().is_some() {
@@ -26,17 +26,17 @@ pub(crate) fn on_every_backend_with(shared_rows: usize, test: impl Fn(&Area)) {
 
 /// Moves the calling thread to the CPU of this `round`.
 pub(crate) fn migrate(round: usize) {
-    // A file is read, which takes the interpreter as long as hundreds of adds.
+    // Cached: reading the file takes the interpreter as long as hundreds of adds.
     static POSSIBLE: LazyLock<usize> = LazyLock::new(|| cpu::possible().unwrap_or(1));
     let possible = *POSSIBLE;
-    // Refused where that CPU is not ours, or the system lets nobody choose: yield to another thread
+    // Refused where that CPU is not ours, or the system allows no choice: yield to another thread
     // instead.
     if cpu::set_affinity(&[round % possible]).is_err() {
         std::thread::yield_now();
     }
 }
 
-/// A timeout that only a lost wake-up or a lost reference exceeds.
+/// Returns a timeout that only a lost wake-up or a lost reference exceeds.
 pub(crate) fn soon() -> Duration {
     Duration::from_secs(60)
 }

@@ -10,7 +10,7 @@ use crate::common::{migrate, on_every_backend, rounds};
 use crate::met::until_met;
 use crate::stop::StopOnDrop;
 
-/// How many adds each thread makes.
+/// Number of adds that each thread makes.
 const ADDS: u32 = rounds(if cfg!(miri) { 2_000 } else { 40_000 });
 const THREADS: usize = 4;
 
@@ -69,7 +69,8 @@ fn on_simulated(cpus: usize, batch: u64) -> PercpuCounter {
 }
 
 /// Rows exist for all possible CPUs, so the counts of a CPU that went offline remain. Linux sums
-/// the online CPUs and must fold the words of one that goes offline; a sum meanwhile missed them.
+/// the online CPUs and must fold the words of a CPU that goes offline; a concurrent sum used to
+/// miss them.
 #[test]
 fn a_sum_counts_what_cpus_that_are_gone_counted() {
     let area = Area::simulated(4).expect("address space");
@@ -85,7 +86,7 @@ fn a_sum_counts_what_cpus_that_are_gone_counted() {
     assert!(counter.read().low() <= 125 && counter.read().high() >= 125);
 }
 
-/// Read tells every add that returned while others add.
+/// A read includes every add that returned, while others add.
 #[test]
 fn read_has_every_add_that_returned_stress() {
     on_every_backend(|area| {
@@ -139,7 +140,7 @@ fn a_sum_is_not_off_by_a_fold_stress() {
     });
 }
 
-/// Compare never contradicts the truth at the boundaries of its window.
+/// A comparison never contradicts the truth at the boundaries of its window.
 #[test]
 fn compare_is_right_at_the_window_boundaries() {
     for cpus in if cfg!(miri) { [1, 5].as_slice() } else { &[1, 2, 5, 16] } {
@@ -198,7 +199,7 @@ fn a_set_loses_no_add_that_races_with_it_stress() {
         let added = AtomicI64::new(0);
         std::thread::scope(|scope| {
             let stopping = StopOnDrop(&stop);
-            // Sets write multiples of 1000 and adds add 1, so that the remainder is what was added
+            // Sets write multiples of 1000 and adds add 1, so the remainder is the amount added
             // after the last set.
             let adders: Vec<_> = (0..2)
                 .map(|_| {
@@ -214,7 +215,7 @@ fn a_set_loses_no_add_that_races_with_it_stress() {
                     })
                 })
                 .collect();
-            // Until a set has met adds, and there are some behind the last.
+            // Until a set has met adds, and some adds came after the last set.
             let mut values = [5, 77, -3].into_iter().cycle();
             until_met(rounds(60), || {
                 let before = added.load(SeqCst);
@@ -237,7 +238,7 @@ fn a_set_loses_no_add_that_races_with_it_stress() {
 
 /// Sets that race leave the value of one of them.
 ///
-/// Two threads that meet before each set, so that most sets race. A loom model has the proof.
+/// Two threads meet before each set, so that most sets race. A loom model has the proof.
 #[test]
 fn racing_sets_leave_one_value_stress() {
     on_every_backend(|area| {

@@ -8,11 +8,12 @@ use crate::common::{migrate, on_every_backend, rounds};
 
 const ADDS: u32 = rounds(if cfg!(miri) { 2_000 } else { 20_000 });
 
-/// Adders take and give back at random. Grants are counted separately, after each grant and before
-/// each give-back, so that this count never exceeds the truth.
+/// Adds never exceed the limit while adders take and give back at random. Grants are counted
+/// separately, after each grant and before each give-back, so that this count never exceeds the
+/// truth.
 #[test]
 fn try_add_never_exceeds_the_limit_stress() {
-    // One thread alone would hold more (290), so that the limit is met in any schedule.
+    // A single thread would hold more (290), so the limit is met in any schedule.
     const LIMIT: i64 = 250;
     on_every_backend(|area| {
         for batch in [4, 1, 32].into_iter().take(if cfg!(miri) { 1 } else { 3 }) {
@@ -57,7 +58,7 @@ fn try_add_never_exceeds_the_limit_stress() {
     });
 }
 
-/// Several threads fill a counter by ones: it ends at the limit, whatever lay in stock.
+/// A counter that several threads fill by ones ends at the limit, whatever lay in stock.
 #[test]
 fn a_refusal_is_exact() {
     on_every_backend(|area| {
@@ -133,7 +134,7 @@ fn a_read_at_the_least_i64_holds() {
     on_every_backend(|area| {
         let counter = LimitedCounter::with_batch(area, 32, i64::MAX).expect("room");
         counter.try_add(i64::MIN).expect("never refused");
-        // What is free is far more than what lies in stock.
+        // Far more is free than lies in stock.
         for sum in 1..10 {
             counter.try_add(1).expect("far from the limit");
             let (read, sum) = (counter.read(), i64::MIN + sum);

@@ -7,7 +7,7 @@ use submeter_percpu::{Area, LimitedCounter, PercpuCounter};
 
 const CPUS: u32 = 6;
 const CASES: u32 = if cfg!(miri) { 1 } else { 400 };
-/// The most steps of one case.
+/// Maximum number of steps in one case.
 const STEPS: usize = if cfg!(miri) { 12 } else { 120 };
 
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ enum Step {
     Renew,
 }
 
-/// Mostly small numbers, some at the extremes.
+/// Yields mostly small numbers, and some at the extremes.
 fn number() -> impl Strategy<Value = i64> {
     prop_oneof![
         8 => -40i64..40,
@@ -51,7 +51,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The whole state of a counter: its value, and what each CPU has added and not yet posted.
+/// The whole state of a counter: its value, and the amounts that each CPU has added but not yet
+/// posted.
 struct Naive {
     batch: u64,
     value: i64,
@@ -146,7 +147,7 @@ fn run_limited(batch: u64, one: Option<i64>, charges: Vec<(Charge, bool)>) {
     let first = one.unwrap_or(i64::MIN);
     let counter = LimitedCounter::with_batch(&area, batch, first).expect("room");
     let (mut value, mut held) = (0i128, Vec::new());
-    // Charges and what is set aside stay within the limits of the grants, whatever the words hold.
+    // Charges and stock stay within the limits of the grants, whatever the words hold.
     let mut most = counter.slack() as i64;
     for (Charge { cpu, n, limit }, keep) in charges {
         let limit = one.unwrap_or(limit);
@@ -156,7 +157,7 @@ fn run_limited(batch: u64, one: Option<i64>, charges: Vec<(Charge, bool)>) {
         }
         let granted = counter.try_add(n).is_ok();
         let after = value + i128::from(n);
-        // To the unit, in both directions.
+        // Exact to the unit, in both directions.
         assert_eq!(granted, after <= i128::from(limit), "{after} of {limit}");
         if granted {
             value = after;

@@ -30,7 +30,7 @@ fn watch(add: impl Fn(i64) + Sync, read: impl Fn() -> [i64; 2]) {
                 add(STEP);
             }
         });
-        // Values on both sides of the boundary: what a torn one would be made of.
+        // Values on both sides of the boundary, of which a torn value would consist.
         let (mut below, mut above) = (false, false);
         until_met(READS, || {
             for value in read() {
@@ -67,8 +67,8 @@ fn no_torn_read_as_charges_cross_2_pow_32_stress() {
     assert_eq!(counter.sum(), MIDDLE);
 }
 
-/// The check above can fail: halves that are written separately are read torn. Shown on one thread,
-/// in every order.
+/// The check above can fail: halves that are written separately are read torn. This is shown on one
+/// thread, in every order.
 #[test]
 fn halves_of_two_moments_are_noticed() {
     let (before, after) = ((MIDDLE - STEP) as u64, MIDDLE as u64);

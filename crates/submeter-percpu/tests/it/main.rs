@@ -1,8 +1,8 @@
 //! Tests that share a process.
 //!
-//! Some need a process of their own: `misuse`, as a process has one hook, and `percpu_ref_inject`,
-//! as its delays affect every sequence of the process. Tests that fork or handle signals are in
-//! `proof/submeter-testkit`.
+//! Some tests need a process of their own: `misuse`, since a process has one hook, and
+//! `percpu_ref_inject`, since its delays affect every sequence of the process. Tests that fork or
+//! handle signals are in `proof/submeter-testkit`.
 #![cfg(not(loom))]
 
 mod common;

@@ -1,4 +1,4 @@
-//! A panic in a caller's code never leaves another caller waiting.
+//! A panic in one caller's code never leaves another caller waiting.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

@@ -20,7 +20,7 @@ impl Canary {
     }
 
     fn look(&self) {
-        // Relaxed: adds no order that could hide a missing one.
+        // Relaxed: adds no ordering that could hide a missing one.
         assert!(self.alive.load(Ordering::Relaxed), "looked at after its drop");
     }
 }
@@ -82,7 +82,7 @@ fn percpu_arc_has_the_name_that_it_was_given() {
 fn percpu_arc_is_not_used_after_its_drop_stress() {
     on_every_backend(|area| {
         let drops = Arc::new(AtomicU32::new(0));
-        // Under Miri each way to kill once.
+        // Under Miri, each way to kill once.
         for round in 0..rounds(if cfg!(miri) { 100 } else { 500 }) {
             let options = Options::new().area(area);
             let (owner, first) = PercpuArc::with(options, Canary::new(&drops)).expect("room");
@@ -113,7 +113,7 @@ fn percpu_arc_is_not_used_after_its_drop_stress() {
     });
 }
 
-/// The last pointer may outlive the owner, and the area's last clone with it.
+/// The last pointer may outlive the owner and the area's last other clone.
 #[test]
 fn percpu_arc_keeps_what_it_needs() {
     on_every_backend(|area| {
@@ -135,7 +135,8 @@ fn percpu_arc_keeps_what_it_needs() {
     });
 }
 
-/// A value that points to itself through its last pointer, and one whose drop drops another.
+/// Drops may nest: a value may point to itself through its last pointer, and a drop may drop
+/// another value.
 #[test]
 fn percpu_arc_drops_may_nest() {
     on_every_backend(|area| {

@@ -37,7 +37,7 @@ impl Counted {
 #[test]
 fn percpu_ref_1_release_runs_exactly_once_stress() {
     on_every_backend(|area| {
-        // Under Miri one of each kind.
+        // Under Miri, one of each kind.
         for round in 0..if cfg!(miri) { 2 } else { 200 } {
             let counted = Counted::new(area, Options::new());
             let reference = &counted.reference;
@@ -81,14 +81,15 @@ fn migrate_rarely(round: u32) {
     }
 }
 
-/// References move between CPUs, so that a single CPU's word is far from the sum.
+/// A fold does not reach zero early although references move between CPUs, so that a single CPU's
+/// word is far from the sum.
 #[test]
 fn percpu_ref_2_a_fold_is_not_zero_early_stress() {
     on_every_backend(|area| {
         for round in 0..rounds(300) {
             let counted = Counted::new(area, Options::new());
             let counted = &counted;
-            // Every word is negative but one, which the fold reads first or last.
+            // Every word but one is negative, and the fold reads that one first or last.
             std::thread::scope(|scope| {
                 scope.spawn(move || {
                     migrate(round as usize);
@@ -132,12 +133,12 @@ fn percpu_ref_3_confirm_ends_tryget_live_stress() {
                                     break;
                                 }
                                 reference.put();
-                                // Relaxed: waited for below.
+                                // Relaxed: the loop below waits for it.
                                 took_some.store(true, Ordering::Relaxed);
                             }
                         });
                     }
-                    // Relaxed: the kill comes among them.
+                    // Relaxed: this only makes the kill come among the gets.
                     while !took_some.load(Ordering::Relaxed) {
                         std::thread::yield_now();
                     }
@@ -187,7 +188,7 @@ fn percpu_ref_4_no_add_after_the_fold_stress() {
                     held.fetch_add(mine, Ordering::Relaxed);
                 });
             }
-            // Relaxed, both: gets and puts went on meanwhile.
+            // Relaxed, both: they show that gets and puts continued in the meantime.
             until_met(rounds(2_000), || {
                 let before = turns.load(Ordering::Relaxed);
                 reference.switch_to_atomic();
@@ -223,7 +224,7 @@ fn percpu_ref_6_a_release_sees_writes_stress() {
             let seen = Arc::clone(&written);
             let reference = PercpuRef::with(Options::new().area(area), move || {
                 for word in seen.iter() {
-                    // Relaxed: the test shows that the puts alone order it.
+                    // Relaxed: the test shows that only the puts order it.
                     assert_eq!(word.load(Ordering::Relaxed), 1);
                 }
             })

@@ -109,7 +109,7 @@ fn percpu_ref_atomic_mode_is_sticky() {
     });
 }
 
-/// Several threads change modes, in every way, amid gets and puts.
+/// Several threads change modes in every way, amid gets and puts.
 #[test]
 fn percpu_ref_5_changes_of_mode_serialise_stress() {
     on_every_backend(|area| {
@@ -191,7 +191,8 @@ fn percpu_ref_5_batches_serialise_stress() {
     });
 }
 
-/// A count takes 8 bytes per CPU, or a line per row without sequences, and what `api.rs` asserts.
+/// A count takes 8 bytes per CPU, or a line per row without sequences, plus the size that `api.rs`
+/// asserts.
 #[test]
 fn percpu_ref_takes_one_word_or_one_line_a_cpu() {
     on_every_backend(|area| {

@@ -51,7 +51,7 @@ struct Naive {
     percpu: bool,
     sticky: bool,
     dead: bool,
-    /// In the present life.
+    /// Whether it was released in the current life.
     released: bool,
     releases: u32,
     /// Excess puts were found: nothing is guaranteed any more.
@@ -197,7 +197,7 @@ fn percpu_ref_answers_as_a_naive_count() {
     // Misuse is part of the sequences: keep its reports out of the tests' output.
     let _ = submeter_percpu::misuse::set_misuse_hook(|_| ());
     on_every_backend(|area| {
-        // Of one thread, so that more of them show Miri no other order.
+        // The cases use one thread, so more of them show Miri no other order.
         let (cases, steps_max) = if cfg!(miri) { (1, 20) } else { (200, 60) };
         let config = ProptestConfig { cases, failure_persistence: None, ..Default::default() };
         proptest!(config, |(start in starts(), steps in prop::collection::vec(step(), 1..steps_max))| {
@@ -211,8 +211,8 @@ fn percpu_ref_answers_as_a_naive_count() {
             let reference = PercpuRef::with(options, release).expect("room");
             let mut naive = Naive::new(start);
             for step in steps {
-                // A confirmed kill keeps the initial reference until the confirmation, so that by
-                // design it differs after excess puts.
+                // A confirmed kill keeps the initial reference until the confirmation, so by design
+                // it differs after excess puts.
                 let step = match step {
                     Step::KillAndConfirm if naive.references < 1 => Step::Kill,
                     step => step,

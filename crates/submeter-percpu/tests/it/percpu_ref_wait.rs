@@ -63,7 +63,7 @@ fn percpu_ref_released_is_after_the_callback() {
     });
 }
 
-/// Every waiter is woken once, and no dropped one is.
+/// Every waiter is woken once, and no dropped one is woken.
 #[test]
 fn percpu_ref_each_waiter_is_woken_once_stress() {
     on_every_backend(|area| {

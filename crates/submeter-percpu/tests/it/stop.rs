@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A guard that sets a flag when dropped, by a failed assertion too: a scope joins its threads, so
-/// that the test would hang instead of failing.
+/// A guard that sets a flag when dropped, even by a failed assertion: a scope joins its threads, so
+/// the test would otherwise hang instead of failing.
 pub(crate) struct StopOnDrop<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {

@@ -13,12 +13,12 @@ use crate::common::on_every_backend_with;
 use crate::stop::StopOnDrop;
 use crate::witness::Witness;
 
-/// How many adds each thread makes; few under Miri, which takes microseconds for each.
+/// Number of adds that each thread makes; few under Miri, which takes microseconds for each.
 const ADDS: i64 = if cfg!(miri) { 50 } else { 50_000 };
 
-/// How many blocks stand beside those that a test adds to: to zero them is most of what Miri does.
+/// Number of blocks beside those to which a test adds: zeroing them takes most of Miri's time.
 const BLOCKS: usize = if cfg!(miri) { 41 } else { 100 };
-/// One of the last.
+/// One of the last blocks.
 const LATE: usize = BLOCKS - 10;
 
 /// Runs `test` in areas with two shared rows.
@@ -60,15 +60,15 @@ fn adds_of_many_threads_add_up_stress() {
     });
 }
 
-/// Returns the overflow of an add that says how many batches of 64 it crosses, or 0.
+/// Returns the overflow of an add that reports how many batches of 64 it crosses, or 0.
 fn overflow_of(add: impl FnOnce(&dyn Fn(Updated<'_>))) -> i64 {
     let by = Cell::new(0);
     add(&|updated| by.set(64 * updated.batches()));
     by.get()
 }
 
-/// Each exit of the fast sequence once: no mark, a boundary crossed upwards and downwards, a
-/// wrap-around, and none.
+/// Overflows are exact at each exit of the fast sequence: no mark, a boundary crossed upwards and
+/// downwards, a wrap-around, and none.
 #[test]
 fn overflows_are_exact_however_the_batch_is_left() {
     on_every_backend(|area| {
@@ -172,17 +172,17 @@ fn blocks_never_overlap() {
     });
 }
 
-/// A word beyond the block is refused, and the neighbour's is left alone.
+/// A word beyond the block is refused, and the neighbour's word is not touched.
 #[test]
 fn a_word_beyond_the_block_is_refused() {
     on_every_backend(|area| {
         let [block, next] = [0; 2].map(|_| area.block(8).expect("room"));
-        // Where the first word of `next` has its mark, nothing but the check refuses.
+        // Once the first word of `next` has its mark, only the check refuses.
         block.add_dirty(7, 1, 63, |_| ());
         next.add_dirty(0, 1, 63, |_| ());
-        // The last is word 0 of a number that is cut to 32 bits.
+        // The last one is word 0 if the number is cut to 32 bits.
         let words = [8, 16, 1 << 31, usize::MAX, 1_usize.checked_shl(32).unwrap_or(9)];
-        // Each takes the interpreter seconds: the first and the last.
+        // Each takes the interpreter seconds, so it tries only the first and the last.
         for word in words.into_iter().step_by(if cfg!(miri) { 4 } else { 1 }) {
             let add = || block.add(word, 1);
             let add_dirty = || block.add_dirty(word, 1, 63, |_| ());
@@ -233,7 +233,7 @@ fn take_in(area: &Area, lines: Lines) -> Vec<DirtyLines> {
     found
 }
 
-/// The lines, each once.
+/// Returns the lines, each once.
 fn lines(found: &[DirtyLines]) -> Vec<usize> {
     let mut lines: Vec<usize> = found.iter().copied().flat_map(DirtyLines::lines).collect();
     lines.sort_unstable();
@@ -265,7 +265,7 @@ fn only_lines_that_were_added_to_are_marked() {
     });
 }
 
-/// Some lines are taken and the others left or marked again.
+/// Some lines are taken, and the others are left or marked again.
 #[test]
 fn some_lines_are_taken_and_the_others_left() {
     on_every_backend(|area| {
@@ -289,7 +289,7 @@ fn some_lines_are_taken_and_the_others_left() {
     });
 }
 
-/// Found lines stay marked, and are taken by their place.
+/// Found lines stay marked until they are taken, by their place.
 #[test]
 fn found_lines_stay_marked_until_taken() {
     on_every_backend(|area| {
@@ -305,7 +305,7 @@ fn found_lines_stay_marked_until_taken() {
         assert_eq!(find(Lines::All), [], "but not those that one for all has");
         assert_eq!(lines(&find(Lines::Range(2..71))), [2, 70]);
         assert!(area.any_dirty());
-        // Others, and they are found with those of their 64.
+        // Others are found together with those of their 64.
         add(&[3]);
         assert_eq!(lines(&find(Lines::All)), [1, 2, 3]);
         kept.extend(find(Lines::Range(0..100)));
@@ -342,7 +342,7 @@ fn owned_rows_are_apart_from_all_others() {
     area.shared(0, block.first_word()).store(9, Ordering::Relaxed);
     assert_eq!((load(0, line, 0), load(1, line, 0), load(0, line, 3)), (1, 2, 0));
     assert_eq!((block.sum(3), area.shared_lines(0)[line][0].load(Ordering::Relaxed)), (7, 9));
-    // Whole pages are given back, and nothing outside of the range is touched.
+    // Whole pages are given back, and nothing outside the range is touched.
     let (lines, edge) = if cfg!(miri) { (150, 15) } else { (10_000, 100) };
     drop((block, area.block((lines - 1 - line) * LINE_WORDS).expect("room"), area));
     assert_eq!(load(0, line, 0), 1, "keeps the reservation");
@@ -352,7 +352,7 @@ fn owned_rows_are_apart_from_all_others() {
     assert!(granted.is_ok() || cfg!(any(miri, windows)), "{granted:?}");
     let left = |range: std::ops::Range<usize>| range.filter(|&line| load(1, line, 7) == 5).count();
     assert_eq!((left(0..edge), left(lines - edge..lines)), (edge, edge));
-    // What remains is less than two pages.
+    // Less than two pages remain.
     assert!(cfg!(any(miri, windows)) || left(edge..lines - edge) <= 2 * (1 << 16) / 64);
     owned.discard(5..6).expect("nothing to do");
     assert_eq!(load(1, 5, 7), 5);
@@ -361,11 +361,11 @@ fn owned_rows_are_apart_from_all_others() {
 
 #[test]
 fn a_row_is_used_as_far_as_blocks_reach() {
-    // Where rows are long, beyond one page of dirty bits, which covers 2 MiB of lines.
+    // Where rows are long, use more than one page of dirty bits, which covers 2 MiB of lines.
     let long = cfg!(target_pointer_width = "64") && !cfg!(miri);
     let lines = match long {
         true => [1, 4096, 50_000, 1],
-        // Longer than one word of dirty bits covers.
+        // More lines than one word of dirty bits covers.
         false if cfg!(miri) => [1, 70, 130, 1],
         false => [1, 300, 500, 1],
     };
@@ -489,7 +489,8 @@ fn an_add_is_in_flight_while_it_posts() {
     });
 }
 
-/// Also in a process where libc registers no thread, so that each registers at its first add.
+/// A thread's first add uses no locked row, even in a process where libc registers no thread, so
+/// that each registers at its first add.
 #[test]
 fn a_threads_first_add_uses_no_locked_row() {
     const TUNABLES: &str = "GLIBC_TUNABLES";
@@ -516,7 +517,7 @@ fn a_threads_first_add_uses_no_locked_row() {
     assert_eq!(block.sum(0), 4 * 2);
 }
 
-/// Marks are found in every row that has some, and bounds count no others.
+/// Marks are found in every row that has any, and bounds count no others.
 #[test]
 fn marks_are_found_in_every_marked_row() {
     let area = Area::simulated(128).expect("address space");

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use submeter_percpu::Area;
 use submeter_percpu::storage::LINE_WORDS;
 
-/// A trim keeps what is in use, and what is reused starts at zero.
+/// A trim keeps words in use, and reused words start at zero.
 #[test]
 fn a_trim_keeps_what_is_in_use() {
     // Miri's rows have 1,000 lines, and it returns no memory; the rest is the same.
@@ -56,7 +56,8 @@ fn trims_race_with_adds_stress() {
                         assert_eq!(block.sum(63), 0);
                         block.add(63, id * round);
                     }
-                    // While the others add. Of eight lines each, so that whole pages are free.
+                    // This happens while the others add. Blocks have eight lines each, so that
+                    // whole pages are free.
                     blocks.truncate(blocks.len() / 5);
                     given.fetch_add(area.trim(), Ordering::Relaxed);
                     assert!(blocks.iter().all(|block| block.sum(63) == id * round));

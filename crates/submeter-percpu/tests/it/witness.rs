@@ -1,20 +1,20 @@
-//! Whether a test has come upon what it is named for: one of things that happen side by side passes
-//! otherwise when one of them was over before the other began.
+//! Witnesses that a test has reached the situation that it is named for: otherwise a test of
+//! concurrent events passes when one was over before the other began.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// For so long a test goes on at most until it has met what it is about.
+/// Maximum time for which a test continues until it reaches its situation.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a test is named for, and whether any of its threads has met that.
+/// The situation that a test is named for, and whether any of its threads has reached it.
 pub(crate) struct Witness {
     begun: Instant,
     met: AtomicBool,
 }
 
 impl Witness {
-    /// One that Miri need not meet, whose steps are few.
+    /// Creates a witness that need not be met under Miri, which makes few steps.
     pub(crate) fn new() -> Witness {
         let witness = Witness::everywhere();
         witness.met(cfg!(miri));
@@ -26,14 +26,15 @@ impl Witness {
     }
 
     pub(crate) fn met(&self, met: bool) {
-        // Relaxed, here and below: a flag alone. Not stored again and again: its line stays shared.
+        // Relaxed, here and below: it is only a flag. Not stored repeatedly, so that its line stays
+        // shared.
         if met && !self.met.load(Ordering::Relaxed) {
             self.met.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Whether a thread goes on after `done` steps: at least `steps`, and then until something was
-    /// met, for as long as there is patience.
+    /// Returns whether a thread continues after `done` steps: for at least `steps`, and then until
+    /// the situation was met or patience runs out.
     pub(crate) fn goes_on(&self, done: u64, steps: u64) -> bool {
         let waits = || !self.met.load(Ordering::Relaxed) && self.begun.elapsed() < PATIENCE;
         done < steps || waits()

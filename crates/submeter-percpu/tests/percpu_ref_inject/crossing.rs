@@ -14,9 +14,9 @@ use crate::stop::StopOnDrop;
 
 /// A delay of about 100 µs: long enough for another thread's system call, short enough to repeat.
 const ROUNDS: u32 = 400_000;
-/// How often each event happens at each point before the kill.
+/// Number of times that each event happens at each point before the kill.
 const TIMES: u32 = 10;
-/// How many kills happen at each point.
+/// Number of kills at each point.
 const KILLS: u32 = 5;
 
 #[derive(Clone, Copy, Debug)]
@@ -27,8 +27,9 @@ enum Event {
     Barrier,
 }
 
-/// A thread takes and puts references while delayed at one point of its sequences; there it is
-/// interrupted, migrated and at last killed. Afterwards the count is exact and released once.
+/// A kill meets every point of a sequence. A thread takes and puts references while delayed at one
+/// point of its sequences; there it is interrupted, migrated, and finally its count is killed.
+/// Afterwards the count is exact and released once.
 #[test]
 fn percpu_ref_4_kill_meets_every_point() {
     if probe().rseq().is_none() {
@@ -52,7 +53,7 @@ fn cross(point: Point, event: Event, confirms: bool) {
         counter.fetch_add(1, Ordering::Relaxed);
     })
     .expect("room");
-    // This reference lets the victim take others after the kill too.
+    // This reference lets the victim take others even after the kill.
     reference.get();
     let (stop, signals) = (AtomicBool::new(false), AtomicU32::new(0));
     let held = with_handler(&reference, || {

@@ -13,8 +13,8 @@ pub(crate) fn with_handler<R>(reference: &PercpuRef, with: impl FnOnce() -> R) -
     extern "C" fn handle(_: libc::c_int) {
         // Acquire: pairs with the Release below.
         let target = TARGET.load(Ordering::Acquire);
-        // SAFETY: null, or the reference that `with_handler` keeps until it is null again and every
-        // thread that was interrupted has been joined.
+        // SAFETY: it is null, or the reference that `with_handler` keeps until it is null again and
+        // every interrupted thread has been joined.
         if let Some(reference) = unsafe { target.as_ref() } {
             reference.get();
             reference.get();
@@ -25,7 +25,7 @@ pub(crate) fn with_handler<R>(reference: &PercpuRef, with: impl FnOnce() -> R) -
     // Release: pairs with the Acquire above.
     TARGET.store(std::ptr::from_ref(reference).cast_mut(), Ordering::Release);
     let handler: extern "C" fn(libc::c_int) = handle;
-    // SAFETY: the handler does nothing but gets and puts, which handlers may.
+    // SAFETY: the handler only gets and puts, which handlers may do.
     unsafe { libc::signal(libc::SIGUSR1, handler as libc::sighandler_t) };
     let result = with();
     // Release: as above.
@@ -39,19 +39,19 @@ pub(crate) struct ThreadId(libc::pid_t);
 
 impl ThreadId {
     pub(crate) fn here() -> ThreadId {
-        // SAFETY: takes nothing, returns a number.
+        // SAFETY: it takes nothing and returns a number.
         ThreadId(unsafe { libc::gettid() })
     }
 
-    /// Sends it the signal, wherever it is. It must not have been joined.
+    /// Sends the thread the signal, wherever it is. It must not have been joined.
     pub(crate) fn interrupt(self) {
-        // SAFETY: takes three numbers; the thread is one of this process.
+        // SAFETY: it takes three numbers; the thread belongs to this process.
         unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), self.0, libc::SIGUSR1) };
     }
 
-    /// Moves it to a CPU. It must not have been joined.
+    /// Moves the thread to a CPU. It must not have been joined.
     pub(crate) fn migrate(self, cpu: usize) {
-        // SAFETY: a set of plain bits, live for the call.
+        // SAFETY: it is a set of plain bits, live for the call.
         unsafe {
             let mut set: libc::cpu_set_t = std::mem::zeroed();
             libc::CPU_SET(cpu, &mut set);

@@ -7,21 +7,21 @@ use submeter_sys::Backend;
 use super::*;
 
 const MIB: u64 = 1 << 20;
-/// Little enough to come from a word.
+/// An amount small enough to come from a word.
 const SMALL: u64 = 1024;
 const ROOM: u64 = 1 << 40;
 
 fn on_each_backend(test: impl Fn(LimitNode)) {
     let machine = submeter_sys::probe().backend;
     let mut backends = vec![machine, Backend::LockedByCpu, Backend::LockedByThread];
-    // The first two are one where there are no sequences.
+    // The first two are the same where there are no sequences.
     backends.dedup();
     for backend in backends {
         test(LimitNode::root(&Area::with_backend(backend, |_| 0).expect("address space")));
     }
 }
 
-/// As [`LimitNode::child`] where the area has no word left.
+/// Does what [`LimitNode::child`] does where the area has no word left.
 fn child_without_words(parent: &LimitNode) -> LimitNode {
     LimitNode::with(None, Arc::clone(&parent.node.tree), Some(Arc::clone(&parent.node)))
 }
@@ -64,7 +64,7 @@ fn a_limit_takes_back_stock_below_and_not_beside() {
     });
 }
 
-/// A group without words takes no stock of others for charges.
+/// A group without words does not take the stock of others for charges.
 #[test]
 fn a_group_without_words_takes_no_stock() {
     on_each_backend(|root| {
@@ -82,7 +82,7 @@ fn a_group_without_words_takes_no_stock() {
 fn open(node: &LimitNode) -> u64 {
     let mut charged = 0;
     while node.node.leaf.stocked() == 0 {
-        // One for which it opens, and one that moves a batch there.
+        // The first opens it, the second moves a batch there.
         for n in [MIB, SMALL] {
             assert_eq!(node.try_charge(n), Ok(()));
             charged += n;
@@ -92,7 +92,7 @@ fn open(node: &LimitNode) -> u64 {
     charged
 }
 
-/// Has the stock of all leaves below the root given back.
+/// Makes the stock of all leaves below the root be given back.
 fn cross(node: &LimitNode) {
     node.try_charge(ROOM + 1).expect_err("more than the limit");
 }
@@ -124,7 +124,7 @@ fn a_child_at_its_limit_uses_its_parents_stock() {
     on_each_backend(|root| {
         let parent = root.child();
         let child = parent.child();
-        // Little, so that it is near its limit, and after few charges again. Each takes the
+        // Small, so that it is near its limit, and again after few charges. Each takes the
         // interpreter long.
         let limit = if cfg!(miri) { 16 * SMALL } else { MIB };
         child.set_limit(limit);
@@ -152,7 +152,7 @@ fn a_child_at_its_limit_uses_its_parents_stock() {
     });
 }
 
-/// The list has a node once until it stays closed or ends.
+/// The list contains a node once, until the node stays closed or ends.
 #[test]
 fn the_list_has_an_open_node_once() {
     on_each_backend(|root| {
@@ -185,7 +185,7 @@ fn the_list_has_room_for_nodes_with_words_only() {
     });
 }
 
-/// A child that a handler creates on top of a move does without stock.
+/// A child that a handler creates on top of a move has no stock.
 #[test]
 fn a_child_made_on_top_of_a_move_has_no_stock() {
     on_each_backend(|root| {

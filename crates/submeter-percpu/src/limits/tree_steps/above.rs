@@ -1,4 +1,5 @@
-//! Charges near a leaf's own limit, which take what the levels above it hold from their stock.
+//! Charges near a leaf's own limit, which take the amounts for the levels above it from their
+//! stock.
 
 use super::*;
 
@@ -81,14 +82,14 @@ fn at_a_leafs_limit_no_stock_is_taken_twice() {
 
 #[test]
 fn what_a_leafs_limit_refuses_goes_back_above() {
-    // Both see room for one; what the slower has taken of the stock is not lost.
+    // Both see room for one; the stock taken by the slower one is not lost.
     for others in [&[Charge(0, 1)] as &[Act], &[Own(0, 63)], &[Charge(0, 1), Limit(101)]] {
         at_every_step(&above(&[]), Charge(0, 1), others);
         at_every_step(&above(&[On(1)]), Charge(0, 1), others);
     }
 }
 
-/// A charge that waits for a leaf's limit misses no release into stock above.
+/// A charge that waits for a leaf's limit misses no release into the stock above.
 #[test]
 fn a_wait_at_a_leafs_limit_misses_no_release() {
     waits::nothing_waits_that_fits(&above(&[]), Wait(0, 3), &[Uncharge(0, 3)]);
@@ -155,13 +156,13 @@ fn no_leaf_opens_without_room_above_open_stock() {
     assert_eq!((leaf, between), (Phase::Closed, Phase::Open));
 }
 
-/// A charge of more than a word raises no peak above for what its own limit refuses.
+/// A charge larger than a word raises no peak above if its own limit refuses it.
 #[test]
 fn a_large_charge_raises_no_peak_if_refused() {
     let mut refused = 0;
     for accesses in 0..100 {
         let tree = Tree::new();
-        // 63 of 70, of which 5 are charged twice, and a word has room for 4.
+        // 63 of 70, of which 5 are charged twice; a word has room for 4.
         above(&[Own(0, 70)]).into_iter().for_each(|act| tree.perform(act).expect("granted"));
         assert_eq!(phases(&tree)[..3], [Phase::Closed, Phase::Open, Phase::Open]);
         let most = tree.root.held() + 5;

@@ -1,8 +1,8 @@
-//! Charges beyond a limit: forced, or where it is soft.
+//! Charges beyond a limit: forced ones, and those beyond a soft limit.
 
 use super::*;
 
-/// Soft, with the root's limit at what is held.
+/// The root's limit is soft, and equal to the amount held.
 const SOFT: [Act; 3] = [Limit(103), Mode(LimitMode::Soft), Rest];
 
 /// No stock lies below a limit that a forced charge exceeds.
@@ -34,7 +34,7 @@ fn a_limit_enforced_amid_a_charge_holds() {
     }
 }
 
-/// A limit that is enforced while stock lies below what exceeds it grants nothing from that.
+/// A limit that is enforced while stock lies below an excess grants nothing from that stock.
 ///
 /// A leaf opens after the charge has found its level drained; then the limit is enforced before the
 /// charge has closed that leaf again.
@@ -48,10 +48,10 @@ fn a_limit_enforced_above_stock_grants_none() {
     });
 }
 
-/// Below a handler, a charge that would exceed a soft limit comes to an end.
+/// In a handler, a charge that would exceed a soft limit terminates.
 #[test]
 fn below_a_handler_a_soft_excess_ends() {
-    // Full at first; then leaves open, and no thread can close them.
+    // The root is full at first; then leaves open, and no thread can close them.
     let others = &[Rest, Uncharge(0, 60), Charge(1, 20), Charge(1, 3), Interrupt];
     at_every_step(&start(&[Limit(100), Mode(LimitMode::Soft)]), Charge(0, 70), others);
 }
@@ -73,7 +73,7 @@ fn an_enforced_limit_below_a_soft_one_holds() {
         let tree = Tree::new();
         let full = start(&[Limit(100), Mode(LimitMode::Soft)]);
         full.into_iter().for_each(|act| tree.perform(act).expect("granted"));
-        // So that there is no stock below: what lies there is not exceeded anyway.
+        // Ensures that there is no stock below: stock lies within the limits anyway.
         for limit in [50, 70] {
             set_limit(&at(&tree, 0), &tree.own[0], limit);
         }
@@ -137,7 +137,7 @@ fn a_forced_charge_is_held_at_every_level() {
     tree.check("at the end");
 }
 
-/// A forced charge of more than there are numbers panics and charges nothing.
+/// A forced charge beyond `u64::MAX` panics and charges nothing.
 #[test]
 #[should_panic(expected = "no more than u64::MAX")]
 fn a_forced_charge_beyond_all_numbers_panics() {

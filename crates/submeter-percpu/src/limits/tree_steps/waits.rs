@@ -1,9 +1,9 @@
-//! Charges that wait.
+//! Waiting charges.
 
 use super::*;
 
-/// Runs `act` after `start`, with `others` before each of its accesses in turn. Nothing that fits
-/// waits after that.
+/// Runs `act` after `start`, with `others` before each of its accesses in turn. Asserts that no
+/// charge that fits is left waiting.
 pub(super) fn nothing_waits_that_fits(start: &[Act], act: Act, others: &'static [Act]) {
     let mut run = 0;
     for accesses in 0.. {
@@ -51,7 +51,7 @@ fn a_new_wait_misses_no_release() {
     }
 }
 
-/// While somebody waits, no leaf opens and no barrier is issued.
+/// While a charge waits, no leaf opens and no barrier is issued.
 #[test]
 fn while_one_waits_no_leaf_opens() {
     let tree = Tree::new();
@@ -105,7 +105,7 @@ fn a_charge_that_gives_up_lets_others_pass() {
     perform(Charge(0, 4));
     perform(Wait(0, 3));
     perform(Uncharge(0, 3));
-    perform(GiveUp); // which was granted, and not taken yet
+    perform(GiveUp); // the charge was granted, and not taken yet
     assert_eq!(tree.root.held(), 97);
     tree.check("at the end");
 }
@@ -185,7 +185,7 @@ fn what_a_limit_above_never_grants_does_not_wait() {
 fn where_leaves_cannot_be_visited_nobody_waits() {
     let tree = Tree::new();
     let perform = |act| tree.perform(act).expect("granted");
-    // 3 of 103 lie in stock, and what is released goes there as well.
+    // 3 of 103 lie in stock, and releases go there as well.
     start(&[Limit(103), Interrupt]).into_iter().for_each(perform);
     let push = |queue: &mut Queue<At>| {
         let number = queue.push(at(&tree, 0), 3, Waker::noop().clone());
@@ -200,8 +200,8 @@ fn where_leaves_cannot_be_visited_nobody_waits() {
 
 #[test]
 fn what_was_held_briefly_keeps_nobody_waiting() {
-    // The act has room for 4 at all levels when it looks. It takes that at its own level, where 3
-    // are waited for then; is refused by the root, of which another took 1; and gives it back.
+    // The act finds room for 4 at all levels. It takes that at its own level, where a charge of 3
+    // then waits; is refused by the root, of which another took 1; and gives it back.
     for accesses in 0..100 {
         let tree = Tree::new();
         let full = start(&FULL).into_iter().chain([Uncharge(1, 4)]);
@@ -223,7 +223,7 @@ fn what_was_held_briefly_keeps_nobody_waiting() {
 
 #[test]
 fn while_one_waits_its_groups_holding_is_noted() {
-    // The root is full but for 10, and leaf 0 empty, for which 50 wait.
+    // The root is full except for 10, and leaf 0 is empty, where a charge of 50 waits.
     const START: [Act; 5] = [On(0), Charge(1, 90), Limit(90), Limit(100), Wait(0, 50)];
     const GROWS: &[Act] = &[Charge(0, 10)];
     const EMPTIES: &[Act] = &[Uncharge(0, 4)];

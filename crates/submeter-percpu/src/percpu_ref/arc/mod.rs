@@ -53,7 +53,7 @@ pub struct PercpuArc<T> {
 
 /// The owner of a value shared by [`PercpuArc`]: hands out pointers to it, and ends it.
 ///
-/// Its drop kills, at the price of one barrier.
+/// Its drop kills the value, at the price of one barrier.
 pub struct PercpuOwner<T> {
     pub(super) shared: Arc<Shared<T>>,
 }
@@ -72,7 +72,7 @@ impl<T> PercpuArc<T> {
     /// Shares `value`, with the name and the area of `options`. It always starts alive, per CPU.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// The same as [`new`](Self::new).
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn with(options: Options, value: T) -> io::Result<(PercpuOwner<T>, PercpuArc<T>)> {
         let core = Core::new(options.start(Start::Percpu), type_name::<T>())?;
@@ -81,7 +81,8 @@ impl<T> PercpuArc<T> {
         Ok((PercpuOwner { shared }, PercpuArc { reference }))
     }
 
-    /// Clones unless the owner killed. Fails from the moment on that the kill returns.
+    /// Clones the pointer unless the owner killed the value. Always fails once the kill has
+    /// returned.
     #[inline]
     #[must_use]
     #[cfg_attr(debug_assertions, track_caller)]
@@ -103,7 +104,7 @@ impl<T> PercpuArc<T> {
 }
 
 impl<T> Clone for PercpuArc<T> {
-    /// Clones, also after the kill: a pointer may be handed on.
+    /// Clones the pointer, even after the kill: a pointer may be handed on.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     fn clone(&self) -> PercpuArc<T> {
@@ -133,8 +134,7 @@ impl<T> PercpuOwner<T> {
         self.shared.name()
     }
 
-    /// Returns a pointer unless the value was killed. Fails from the moment on that the kill
-    /// returns.
+    /// Returns a pointer unless the value was killed. Always fails once the kill has returned.
     #[inline]
     #[must_use]
     #[cfg_attr(debug_assertions, track_caller)]
@@ -142,7 +142,7 @@ impl<T> PercpuOwner<T> {
         Some(PercpuArc { reference: self.shared.try_get(true)? })
     }
 
-    /// Returns a pointer unless the last is gone; also after the kill.
+    /// Returns a pointer unless the last one is gone, even after the kill.
     #[inline]
     #[must_use]
     #[cfg_attr(debug_assertions, track_caller)]
@@ -156,13 +156,13 @@ impl<T> PercpuOwner<T> {
         Shared::kill_many([&self.shared]) == 1
     }
 
-    /// Kills, and calls `confirm` when no `try_clone_live` can succeed any more, always before the
-    /// value is dropped.
+    /// Kills the value, and calls `confirm` once `try_clone_live` can no longer succeed, always
+    /// before the value is dropped.
     pub fn kill_and_confirm(&self, confirm: impl FnOnce()) -> bool {
         self.shared.kill_and_confirm(confirm)
     }
 
-    /// Kills each, behind one barrier. Returns how many were alive.
+    /// Kills all of them behind one barrier. Returns how many were alive.
     pub fn kill_many<'a>(owners: impl IntoIterator<Item = &'a PercpuOwner<T>>) -> usize
     where
         T: 'a,
@@ -170,7 +170,7 @@ impl<T> PercpuOwner<T> {
         Shared::kill_many(owners.into_iter().map(|owner| &owner.shared))
     }
 
-    /// Returns whether it was killed.
+    /// Returns whether the value was killed.
     #[must_use]
     pub fn is_dying(&self) -> bool {
         self.shared.view().is_dying()
@@ -182,7 +182,7 @@ impl<T> PercpuOwner<T> {
         self.shared.view().is_released()
     }
 
-    /// Waits, on a task, until the value's drop has returned.
+    /// Waits asynchronously until the value's drop has returned.
     pub fn released(&self) -> Released<'_> {
         self.shared.help();
         self.shared.view().released()
@@ -191,14 +191,14 @@ impl<T> PercpuOwner<T> {
     /// Waits until the value's drop has returned, blocking the thread.
     ///
     /// # Errors
-    /// When it has not within `timeout`: the pointers that are left and, in debug builds, the
-    /// places where they were made.
+    /// When it has not returned within `timeout`: the pointers that are left and, in debug builds,
+    /// the places where they were made.
     pub fn released_blocking(&self, timeout: Duration) -> Result<(), StillHeldError> {
         self.shared.help();
         self.shared.view().released_blocking(timeout)
     }
 
-    /// Returns the pointers that keep the value.
+    /// Returns the pointers that keep the value alive.
     #[must_use]
     pub fn holders(&self) -> StillHeldError {
         self.shared.view().holders()

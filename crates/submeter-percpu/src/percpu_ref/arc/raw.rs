@@ -1,13 +1,13 @@
 //! Objects that free themselves with their last reference.
 //!
-//! Three facts carry all of it, and each SAFETY comment names those it uses:
+//! Everything here rests on three facts, and each SAFETY comment names those it uses:
 //!
 //! 1. **Counted.** Each [`Reference`] is one reference of its object's count, and so is the right
-//!    to kill, until the kill. Upheld by this file: the count inside an object is reached by no
-//!    other (`view` changes nothing), a `Reference` is made only by a successful get, and puts its
+//!    to kill, until the kill. Upheld by this file: no other file reaches the count inside an
+//!    object (`view` changes nothing), a `Reference` is made only by a successful get, and puts its
 //!    reference once, in its drop.
-//! 2. **Released last.** The count answers "last" once, to the put or change of mode after which
-//!    no reference is left and none can be taken. Upheld by `switch`: zero is final but for a new
+//! 2. **Released last.** The count answers "last" once, to the put or change of mode after which no
+//!    reference is left and none can be taken. Upheld by `switch`: zero is final except for a new
 //!    life, which nothing here starts.
 //! 3. **Freed last.** The memory is an `Arc`'s. One of that `Arc`'s counts belongs to all
 //!    references together: `Shared::new` forgets it, and `release` takes it back.
@@ -27,7 +27,7 @@ use crate::percpu_ref::raw::AreaSlots;
 use crate::percpu_ref::rows;
 use crate::percpu_ref::switch::{After, Switch};
 
-/// An object with its reference count.
+/// An object and its reference count.
 #[repr(C)]
 pub(in crate::percpu_ref) struct Shared<T> {
     core: Core,
@@ -35,8 +35,8 @@ pub(in crate::percpu_ref) struct Shared<T> {
     value: UnsafeCell<ManuallyDrop<T>>,
 }
 
-// SAFETY: 1. The value is shared as by an `Arc`: references to it go to other threads (`Sync`), and
-// any thread may drop it (`Send`). 2. The core is `Sync` by itself.
+// SAFETY: 1. The value is shared as it is by an `Arc`: references to it go to other threads
+// (`Sync`), and any thread may drop it (`Send`). 2. The core is `Sync` by itself.
 unsafe impl<T: Send + Sync> Sync for Shared<T> {}
 // SAFETY: 1 and 2 as for `Sync`.
 unsafe impl<T: Send + Sync> Send for Shared<T> {}
@@ -55,10 +55,10 @@ unsafe impl<T: Send + Sync> Send for Reference<T> {}
 unsafe impl<T: Send + Sync> Sync for Reference<T> {}
 
 impl<T> Shared<T> {
-    /// Makes an object of a count that stands at its initial reference, which is the kill's to put.
+    /// Makes an object from a count that has only its initial reference, which the kill will put.
     pub(super) fn new(core: Core, value: T) -> Arc<Shared<T>> {
         let shared = Arc::new(Shared { core, value: UnsafeCell::new(ManuallyDrop::new(value)) });
-        // For all references together, see 3 (freed last).
+        // This count is for all references together: see 3 (freed last).
         let _ = Arc::into_raw(Arc::clone(&shared));
         shared
     }
@@ -71,7 +71,7 @@ impl<T> Shared<T> {
         self.core.view()
     }
 
-    /// Takes a reference, unless none is left, or, with `live`, it was killed.
+    /// Takes a reference unless none is left or, with `live`, the object was killed.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub(super) fn try_get(self: &Arc<Self>, live: bool) -> Option<Reference<T>> {
@@ -83,7 +83,7 @@ impl<T> Shared<T> {
         NonNull::new(Arc::as_ptr(self).cast_mut()).expect("an Arc is never null")
     }
 
-    /// Borrows the count of an object whose value may be dropped meanwhile.
+    /// Borrows the count of an object whose value may be dropped in the meantime.
     ///
     /// # Safety
     /// The memory lives for `'a`.
@@ -94,7 +94,7 @@ impl<T> Shared<T> {
         unsafe { &(*shared.as_ptr()).core }
     }
 
-    /// Kills each, behind one barrier. Returns how many were alive.
+    /// Kills all of them behind one barrier. Returns how many were alive.
     pub(super) fn kill_many<'a>(all: impl IntoIterator<Item = &'a Arc<Shared<T>>>) -> usize
     where
         T: 'a,
@@ -112,7 +112,7 @@ impl<T> Shared<T> {
     }
 }
 
-/// An object as a kill sees it. Private to this file, since it gives away the count.
+/// An object as seen by a kill. Private to this file, since it exposes the count.
 struct Killing<'a, T>(&'a Arc<Shared<T>>);
 
 impl<T> Counted for Killing<'_, T> {
@@ -129,14 +129,14 @@ impl<T> Counted for Killing<'_, T> {
     fn act(&self, after: After) {
         if after.last {
             // SAFETY: 2 (released last): `after` is an answer of this object's count, since only
-            // `kill` calls this, and `help` above.
+            // `kill` and `help` above call this.
             unsafe { release(Arc::as_ptr(self.0)) };
         }
     }
 }
 
 impl<T> Reference<T> {
-    /// Takes a reference, unless none is left, or, with `live`, the object was killed.
+    /// Takes a reference unless none is left or, with `live`, the object was killed.
     ///
     /// # Safety
     /// The memory of the object lives until this returns.
@@ -150,7 +150,7 @@ impl<T> Reference<T> {
         // (counted) and 3 (freed last).
         let core = unsafe { Shared::core_at(shared) };
         let took = core.switch.try_get_one(live);
-        // Not `then`: in a closure, the caller's place in the source is the closure's.
+        // Not `then`: in a closure, the caller's location would be the closure's.
         if took {
             Some(Reference { shared, site: core.sites.took(1), owns: PhantomData })
         } else {
@@ -180,7 +180,7 @@ impl<T> Reference<T> {
         unsafe { &*(*self.shared.as_ptr()).value.get() }
     }
 
-    /// Takes another one; `None` if it was killed.
+    /// Takes another reference; `None` if the object was killed.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub(super) fn try_clone_live(&self) -> Option<Reference<T>> {
@@ -206,24 +206,24 @@ impl<T> Drop for Reference<T> {
         self.core().sites.gave(self.site);
         // Not methods of `Core`: once the reference is put, another thread may free the memory
         // while a function still has it as an argument. Values that are borrowed below across a
-        // step that may put are either copied or made of atomics only, to which the language gives
-        // that licence.
+        // step that may put are either copied or made of atomics only, for which the language
+        // allows this.
         let shared = self.shared.as_ptr();
         // SAFETY: 1 (counted): the reference keeps the memory until the sequence commits. 2. The
         // result is not used after: the commit is the sequence's last instruction.
         let done = unsafe { adder(shared).add_one::<-1>() };
         if !done {
-            // SAFETY: 1 (counted): the sequence did not commit, so that the reference is still
-            // ours, and this is the last use of it.
+            // SAFETY: 1 (counted): the sequence did not commit, so the reference is still ours, and
+            // this is its last use.
             unsafe { put_slow(shared) };
         }
     }
 }
 
-/// Returns the way to put by sequence.
+/// Returns the adder that puts by sequence.
 ///
 /// # Safety
-/// As [`GatedWord::adder_at`], for the word of the object.
+/// The same as for [`GatedWord::adder_at`], for the word of the object.
 #[inline(always)]
 unsafe fn adder<'a, T>(shared: *const Shared<T>) -> Adder<'a> {
     // SAFETY: 1. The object lives until the add commits: the caller's promise, passed on. 2. The
@@ -231,7 +231,7 @@ unsafe fn adder<'a, T>(shared: *const Shared<T>) -> Adder<'a> {
     unsafe { GatedWord::adder_at(&raw const (*shared).core.switch.slots.word) }
 }
 
-/// Puts a reference where the first sequence did not.
+/// Puts a reference after the first sequence did not.
 ///
 /// # Safety
 /// The caller has a reference, which this takes.
@@ -245,15 +245,15 @@ unsafe fn put_slow<T>(shared: *const Shared<T>) {
     {
         return;
     }
-    // SAFETY: 1 (counted): a dead row discards what is added, so that the reference is still the
+    // SAFETY: 1 (counted): a dead row discards what is added, so the reference is still the
     // caller's.
     unsafe { put_slower(shared) };
 }
 
-/// As [`put_slow`], after the row by CPU did not take it either.
+/// Does the same as [`put_slow`] after the CPU's row did not take the put either.
 ///
 /// # Safety
-/// As [`put_slow`].
+/// The same as for [`put_slow`].
 #[cold]
 #[inline(never)]
 unsafe fn put_slower<T>(shared: *const Shared<T>) {
@@ -266,8 +266,8 @@ unsafe fn put_slower<T>(shared: *const Shared<T>) {
     if done {
         return;
     }
-    // Not `count_since_opening`: there is one life, which began before there was another thread.
-    // SAFETY: 1 (counted): nothing was put yet. A count is wholly atomic.
+    // Not `count_since_opening`: there is only one life, which began before any other thread had a
+    // reference. SAFETY: 1 (counted): nothing was put yet. A count consists of atomics only.
     match unsafe { (*shared).core.switch.count.put(1) } {
         Put::Held => {}
         // SAFETY: 2 (released last): the count has just answered so.
@@ -276,16 +276,16 @@ unsafe fn put_slower<T>(shared: *const Shared<T>) {
     }
 }
 
-/// Drops the value, wakes the waiters, gives up the memory.
+/// Drops the value, wakes the waiters, and gives up the memory.
 ///
 /// # Safety
 /// The count of the object has answered "last" to the caller, see 2 (released last).
 #[cold]
 unsafe fn release<T>(shared: *const Shared<T>) {
-    // SAFETY: 3 (freed last): taken back once, as the count answers once.
+    // SAFETY: 3 (freed last): it is taken back once, since the count answers "last" once.
     let shared = unsafe { Arc::from_raw(shared) };
     shared.core.release(|| {
-        // SAFETY: 2 (released last): no reference is left, nor can one be taken.
+        // SAFETY: 2 (released last): no reference is left, and none can be taken.
         unsafe { ManuallyDrop::drop(&mut *shared.value.get()) };
     });
 }

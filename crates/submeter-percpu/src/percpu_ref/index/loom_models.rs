@@ -1,6 +1,6 @@
 //! Every interleaving, within loom's memory model: `RUSTFLAGS="--cfg loom" cargo test --release`.
 //!
-//! Those of mistakes pass only while loom finds the mistake, each by a message of its own.
+//! Models of mistakes pass only while loom finds the mistake, each by its own message.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use super::{Index, Table};
 use crate::models::{Note, witness};
 use crate::rcuref::{RcuArc, pin};
 
-/// What is looked for: a word of memory that is made, and freed.
+/// The object of a lookup: a word of memory that is made and freed.
 ///
-/// Relaxed throughout: what is modelled alone is to order its accesses.
+/// Relaxed throughout: only the code under test may order its accesses.
 struct Object(AtomicU32);
 
 const MADE: u32 = 1;
@@ -29,7 +29,7 @@ impl Object {
         self.0.store(FREED, Ordering::Relaxed);
     }
 
-    /// As a reader does under a guard.
+    /// Reads the object as a reader does under a guard.
     fn read(&self) {
         match self.0.load(Ordering::Relaxed) {
             MADE => {}
@@ -39,18 +39,18 @@ impl Object {
     }
 }
 
-/// An index and what may be in it. Objects are known by their places in `objects`, which are their
-/// hashes too.
+/// An index and the objects that may be in it. Objects are named by their places in `objects`,
+/// which are also their hashes.
 struct Model {
     index: Index<Object>,
     objects: Vec<Object>,
-    /// Whether readers let others run between making their guards and looking. Loom does not try
-    /// that by itself: of what was done to a word it compares the last only, and a writer looks at
-    /// a place before it changes it.
+    /// Whether readers let others run between making their guards and the lookup. Loom does not try
+    /// that by itself: it compares only the last access to a word, and a writer reads a place
+    /// before it changes it.
     lingering: bool,
 }
 
-/// As many as the smallest table takes: one more, and it is replaced.
+/// The capacity of the smallest table: with one more object it is replaced.
 const FULL: usize = 3;
 
 impl Model {
@@ -59,7 +59,7 @@ impl Model {
         Arc::new(Model { index: Index::new(), objects, lingering })
     }
 
-    /// Holds all but the last object.
+    /// Makes a model whose index holds all but the last object.
     fn full(lingering: bool) -> Arc<Model> {
         let model = Model::new(lingering);
         (0..FULL).for_each(|object| model.insert(object));
@@ -76,7 +76,7 @@ impl Model {
         assert!(self.index.insert(object, wanted, &pin(), |found| found == wanted).is_none());
     }
 
-    /// Takes an object out, and ends it when no reader can have it.
+    /// Removes an object, and frees it when no reader can have it.
     fn remove(self: &Arc<Model>, object: usize) {
         let guard = pin();
         let wanted = self.pointer(object);
@@ -85,7 +85,7 @@ impl Model {
         guard.defer(move || model.objects[object].free());
     }
 
-    /// Returns whether the object was found, after reading it.
+    /// Looks for the object and reads it. Returns whether it was found.
     fn find(&self, object: usize) -> bool {
         let guard = pin();
         if self.lingering {
@@ -99,14 +99,14 @@ impl Model {
         found
     }
 
-    /// The table, for the mistakes.
+    /// Accesses the table, for the mistakes.
     fn with_table(&self, with: impl FnOnce(&Table<Object>)) {
         let guard = pin();
         with(self.index.table.peek(&guard).expect("it holds objects").value());
     }
 }
 
-/// Explores with readers that linger, and with such as do not.
+/// Explores with readers that linger, and with readers that do not.
 fn explore(model: impl Fn(bool) + Clone + Sync + Send + 'static) {
     for lingering in [false, true] {
         let model = model.clone();
@@ -114,7 +114,7 @@ fn explore(model: impl Fn(bool) + Clone + Sync + Send + 'static) {
     }
 }
 
-/// Runs a reader beside a writer.
+/// Runs a reader concurrently with a writer.
 fn beside(model: &Arc<Model>, read: impl FnOnce(&Model) + 'static, write: impl FnOnce()) {
     let done = Note::default();
     let reader = thread::spawn({
@@ -145,7 +145,7 @@ fn loom_index_1_the_found_is_seen_as_put_in() {
     });
 }
 
-/// It publishes nothing.
+/// Finds that a relaxed store of an object publishes nothing.
 #[test]
 #[should_panic(expected = "found half made")]
 fn loom_index_1_finds_a_relaxed_store() {
@@ -202,7 +202,7 @@ fn loom_index_2_finds_a_table_published_unfilled() {
     });
 }
 
-/// What is removed stays in memory for those that found it.
+/// A removed object stays in memory for readers that found it.
 #[test]
 fn loom_index_3_finders_keep_what_is_removed() {
     explore(|lingering| {
@@ -233,7 +233,7 @@ fn loom_index_3_finds_a_free_under_a_reader() {
     });
 }
 
-/// A reader of a replaced table keeps what is removed later.
+/// A reader of a replaced table keeps objects that are removed later.
 #[test]
 fn loom_index_4_readers_of_an_old_table_keep_it() {
     explore(|lingering| {
@@ -249,7 +249,7 @@ fn loom_index_4_readers_of_an_old_table_keep_it() {
     });
 }
 
-/// Removes an object, of which a thread that knows finds no trace, `by` whichever way.
+/// Removes an object with `by`. A thread that knows of the removal does not find the object.
 fn knows_of_a_removal(by: impl Fn(&Arc<Model>) + Clone + Sync + Send + 'static) {
     explore(move |lingering| {
         let model = Model::full(lingering);
@@ -257,7 +257,7 @@ fn knows_of_a_removal(by: impl Fn(&Arc<Model>) + Clone + Sync + Send + 'static) 
         let read = {
             let removed = Arc::clone(&removed);
             move |model: &Model| {
-                // Acquire: pairs with the Release below, as a kill's return.
+                // Acquire: pairs with the Release below, like a kill's return.
                 let knows = removed.load(Ordering::Acquire);
                 witness("a reader that knows of the removal", knows);
                 if knows {
@@ -273,7 +273,7 @@ fn knows_of_a_removal(by: impl Fn(&Arc<Model>) + Clone + Sync + Send + 'static) 
     });
 }
 
-/// Nobody who knows of a removal finds what was removed.
+/// A thread that knows of a removal does not find the removed object.
 #[test]
 fn loom_index_5_a_known_removal_is_final() {
     knows_of_a_removal(|model| model.remove(0));
@@ -287,7 +287,7 @@ fn loom_index_5_a_known_removal_is_final() {
     });
 }
 
-/// Finds that a copy from before a removal brings it back.
+/// Finds that a copy made before a removal brings the object back.
 #[test]
 #[should_panic(expected = "risen from the dead")]
 fn loom_index_5_finds_a_copy_that_revives() {

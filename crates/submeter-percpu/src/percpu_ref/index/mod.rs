@@ -1,7 +1,7 @@
 //! Pointers by hash: found without a lock, changed under one.
 //!
-//! An open-addressed table, so that a lookup is one probe of one line in most cases; a chain of
-//! nodes would take an allocation for each entry, and a walk. Nothing moves in a table: a removed
+//! The table is open-addressed, so that a lookup is mostly one probe of one line; a chain of nodes
+//! would take an allocation for each entry, and a walk. Nothing moves within a table: a removed
 //! entry leaves its place behind, and a table with too few places left is replaced by a copy. A
 //! reader therefore never misses an entry that stays, whatever changes around it.
 
@@ -12,32 +12,33 @@ use crate::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// Pointers by hash.
 ///
-/// It neither follows nor owns them. Law: an entry that [`find`](Index::find) returns was put in by
-/// [`insert`](Index::insert), and was not taken out before `guard` was made.
+/// It neither follows nor owns the pointers. Law: an entry that [`find`](Index::find) returns was
+/// put in by [`insert`](Index::insert), and had not been taken out when `guard` was made.
 pub(super) struct Index<P> {
     /// None until the first entry: most groups have no children.
     table: RcuSlot<Table<P>>,
 }
 
-/// The places, a power of two; at least a quarter of them was never used.
+/// A power of two of places, at least a quarter of which was never used.
 struct Table<P> {
     places: Box<[IndexPlace<P>]>,
-    /// How many have an object. Writer: the lock's holder, as of all below.
+    /// The number of places that have an object. Writer: the lock's holder, as for everything
+    /// below.
     live: AtomicUsize,
-    /// How many ever had one.
+    /// The number of places that ever had one.
     used: AtomicUsize,
 }
 
 struct IndexPlace<P> {
-    /// 0 until the place is used. A place that is used again changes it.
+    /// 0 until the place is used. It changes when the place is reused.
     hash: AtomicUsize,
-    /// Null before, and once the object was removed.
+    /// Null before that, and again once the object was removed.
     object: AtomicPtr<P>,
 }
 
-/// The fewest places of a table.
+/// The minimum number of places in a table.
 const PLACES_MIN: usize = 4;
-/// So many are kept: entries come and go.
+/// A table with at most this many places never shrinks: entries come and go.
 const PLACES_KEPT: usize = 128;
 
 impl<P: 'static> Index<P> {
@@ -56,7 +57,7 @@ impl<P: 'static> Index<P> {
         self.table.peek(guard)?.value().find(used(hash), is)
     }
 
-    /// Whether no object was put in since it was made or all were taken out.
+    /// Returns whether no object was inserted since the index was made or everything was taken out.
     #[cfg(not(loom))]
     pub(super) fn is_unused(&self) -> bool {
         self.table.is_empty()
@@ -64,11 +65,11 @@ impl<P: 'static> Index<P> {
 
     /// Returns how many objects there are.
     pub(super) fn len(&self, guard: &Guard) -> usize {
-        // Relaxed: a number.
+        // Relaxed: it is only a number.
         self.table.peek(guard).map_or(0, |table| table.live.load(Ordering::Relaxed))
     }
 
-    /// Puts an object in, and returns the one that it replaces. With the lock held.
+    /// Inserts an object, and returns the one that it replaces. The lock is held.
     pub(super) fn insert(
         &self,
         hash: usize,
@@ -92,7 +93,7 @@ impl<P: 'static> Index<P> {
         None
     }
 
-    /// Takes an object out. With the lock held.
+    /// Removes an object. The lock is held.
     pub(super) fn remove(
         &self,
         hash: usize,
@@ -110,14 +111,14 @@ impl<P: 'static> Index<P> {
         removed
     }
 
-    /// Returns the objects, in no order. With the lock held, or what changes is missed.
+    /// Returns the objects, in no order. Without the lock, concurrent changes may be missed.
     #[cfg(not(loom))]
     pub(super) fn iter<'g>(&self, guard: &'g Guard) -> impl Iterator<Item = NonNull<P>> + 'g {
         let table = self.table.peek(guard).map(|table| table.value());
         table.into_iter().flat_map(|table| table.places.iter()).filter_map(IndexPlace::object)
     }
 
-    /// Takes all objects out, in no order. With the lock held.
+    /// Takes all objects out, in no order. The lock is held.
     #[cfg(not(loom))]
     pub(super) fn take(&self, guard: &Guard) -> Vec<NonNull<P>> {
         let Some(table) = self.table.take() else { return Vec::new() };
@@ -126,7 +127,7 @@ impl<P: 'static> Index<P> {
         objects
     }
 
-    /// Takes all objects out, when no other thread can reach it any more.
+    /// Takes all objects out once no other thread can reach the index.
     #[cfg(not(loom))]
     pub(super) fn end(&mut self) -> impl Iterator<Item = NonNull<P>> + use<P> {
         let table = self.table.take();
@@ -135,18 +136,18 @@ impl<P: 'static> Index<P> {
         objects.collect::<Vec<_>>().into_iter()
     }
 
-    /// Copies what there is to a table that no reader has yet.
+    /// Copies the objects to a table that no reader has yet.
     fn fill(&self, new: &Table<P>, guard: &Guard) {
         let table = self.table.peek(guard).map(|table| table.value());
         for place in table.into_iter().flat_map(|table| table.places.iter()) {
             if let Some(object) = place.object() {
-                // Relaxed: with the lock held.
+                // Relaxed: the lock is held.
                 assert!(new.add(place.hash.load(Ordering::Relaxed), object), "it has room for all");
             }
         }
     }
 
-    /// Lets readers that come from now on use `new`. Readers of the old table keep it until they
+    /// Makes readers that start from now on use `new`. Readers of the old table keep it until they
     /// are done, as they would keep an entry that is removed at the same time.
     fn publish(&self, new: Table<P>, guard: &Guard) {
         if let Some(old) = self.table.replace(RcuArc::new(new)) {
@@ -156,7 +157,7 @@ impl<P: 'static> Index<P> {
 }
 
 impl<P> Table<P> {
-    /// A table for `live` objects, and at least as many more.
+    /// Creates a table for `live` objects and at least as many more.
     fn with_room(live: usize) -> Table<P> {
         let places = (2 * live).next_power_of_two().max(PLACES_MIN);
         let zero = || AtomicUsize::new(0);
@@ -164,7 +165,7 @@ impl<P> Table<P> {
         Table { places: (0..places).map(free).collect(), live: zero(), used: zero() }
     }
 
-    /// The places where an object with this hash may be, the most likely first.
+    /// Returns the places where an object with this hash may be, the most likely first.
     #[inline]
     fn path(&self, hash: usize) -> impl Iterator<Item = &IndexPlace<P>> {
         let mask = self.places.len() - 1;
@@ -174,9 +175,10 @@ impl<P> Table<P> {
     #[inline]
     fn find(&self, hash: usize, is: impl Fn(NonNull<P>) -> bool) -> Option<NonNull<P>> {
         for place in self.path(hash) {
-            // Relaxed: a thread that may rely on an entry comes after its insertion, so it sees no
-            // free place before the entry on its path. A thread that sees an object without its
-            // hash, or a hash without its object, came before the insertion.
+            // Relaxed: a thread that may rely on an entry is ordered after its insertion, so it
+            // sees no free place before the entry on its path. A thread that sees an object without
+            // its hash, or a hash without its object, is not: its lookup counts as one before the
+            // insertion.
             let found = place.hash.load(Ordering::Relaxed);
             if found == 0 {
                 return None;
@@ -191,28 +193,28 @@ impl<P> Table<P> {
         None
     }
 
-    /// Returns the place of an object. With the lock held.
+    /// Returns the place of an object. The lock is held.
     fn place(&self, hash: usize, is: impl Fn(NonNull<P>) -> bool) -> Option<&IndexPlace<P>> {
-        // Relaxed: with the lock held.
+        // Relaxed: the lock is held.
         let hash_of = |place: &&IndexPlace<P>| place.hash.load(Ordering::Relaxed);
         let mut path = self.path(hash).take_while(|place| hash_of(place) != 0);
         path.find(|place| hash_of(place) == hash && place.object().is_some_and(&is))
     }
 
-    /// Puts a further object in, if there is room. With the lock held.
+    /// Inserts a new object if there is room. The lock is held.
     fn add(&self, hash: usize, object: NonNull<P>) -> bool {
         let place = self.path(hash).find(|place| place.object().is_none());
         let Some(place) = place else { return false };
-        // Relaxed: with the lock held.
+        // Relaxed: the lock is held.
         if place.hash.load(Ordering::Relaxed) == 0 {
-            // Relaxed: with the lock held.
+            // Relaxed: the lock is held.
             let used = self.used.load(Ordering::Relaxed) + 1;
-            // A path ends at a place that was never used: few of these make long paths, and none
-            // would let a search for what is missing visit all.
+            // A path ends at a place that was never used. If few such places are left, paths are
+            // long; with none, a search for a missing object would visit every place.
             if used > self.places.len() / 4 * 3 {
                 return false;
             }
-            // Relaxed: with the lock held.
+            // Relaxed: the lock is held.
             self.used.store(used, Ordering::Relaxed);
         }
         place.set(object.as_ptr());
@@ -222,9 +224,9 @@ impl<P> Table<P> {
         true
     }
 
-    /// Counts objects, and returns how many there are. With the lock held.
+    /// Adds `change` to the number of objects, and returns the result. The lock is held.
     fn live(&self, change: isize) -> usize {
-        // Relaxed, both: with the lock held.
+        // Relaxed, both: the lock is held.
         let live = self.live.load(Ordering::Relaxed).wrapping_add_signed(change);
         self.live.store(live, Ordering::Relaxed);
         live
@@ -238,9 +240,9 @@ impl<P> IndexPlace<P> {
         NonNull::new(self.object.load(Ordering::Acquire))
     }
 
-    /// Exchanges the object. With the lock held.
+    /// Exchanges the object. The lock is held.
     fn set(&self, object: *mut P) -> Option<NonNull<P>> {
-        // Relaxed: with the lock held.
+        // Relaxed: the lock is held.
         let old = self.object.load(Ordering::Relaxed);
         // Release: pairs with the Acquire in `object`.
         self.object.store(object, Ordering::Release);
@@ -248,10 +250,10 @@ impl<P> IndexPlace<P> {
     }
 }
 
-/// The hash as a used place has it: never 0.
+/// Returns the hash as it is stored in a used place: never 0.
 #[inline]
 fn used(hash: usize) -> usize {
-    // The uppermost bit: the low ones choose the place.
+    // The top bit: the low ones choose the place.
     hash | 1 << (usize::BITS - 1)
 }
 

@@ -1,4 +1,4 @@
-//! Beside std's map, with as many collisions as there can be.
+//! Comparison with std's map, with as many collisions as possible.
 
 use std::collections::HashMap;
 use std::ptr::NonNull;
@@ -13,7 +13,7 @@ use crate::witness::Witness;
 
 /// More than one table's worth.
 const OBJECTS: usize = if cfg!(miri) { 12 } else { 400 };
-/// Random operations on each.
+/// The number of random operations on each.
 const OPS_EACH: usize = if cfg!(miri) { 1 } else { 4 };
 
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +31,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Objects and their hashes, few of which differ.
+/// Objects and their hashes, of which few differ.
 struct Objects(Vec<usize>);
 
 impl Objects {
@@ -97,7 +97,7 @@ proptest! {
     }
 }
 
-/// What comes and goes leaves places behind, which are used again, or swept out.
+/// Objects that come and go leave places behind, which are reused or swept out.
 #[test]
 fn a_table_does_not_grow_by_what_comes_and_goes() {
     let (index, guard) = (Index::new(), pin());
@@ -134,7 +134,7 @@ fn a_staying_object_is_never_missed_stress() {
         for _ in 0..2 {
             scope.spawn(|| {
                 let mut last = 0;
-                // Relaxed: a flag, and a sign that others came or went since the last look.
+                // Relaxed: a flag, and a sign that others came or went since the last check.
                 while !stop.load(Ordering::Relaxed) {
                     assert!(find(STAYS));
                     let before = std::mem::replace(&mut last, changes.load(Ordering::Relaxed));

@@ -1,14 +1,14 @@
 //! The map, and every pointer that it follows.
 //!
-//! Three facts carry all of it, and each SAFETY comment names those it uses:
+//! Everything here rests on three facts, and each SAFETY comment names those it uses:
 //!
 //! 1. **Owned.** Each object in the index stands for one count of its `Arc`, which `insert` put in
-//!    and `retire` takes back, once, as the index gives each object back once. Upheld by `Index`,
-//!    whose methods that change it are called by `Writing` alone, with the lock held.
+//!    and `retire` takes back once, since the index gives each object back once. Upheld by `Index`,
+//!    whose mutating methods are called only by `Writing`, with the lock held.
 //! 2. **Freed last.** Memory that was in the index is freed after a grace period that begins once
-//!    it was taken out, so that a guard keeps what is found under it. Upheld by `retire`.
+//!    it was taken out, so that a guard keeps every object found under it. Upheld by `retire`.
 //! 3. **Still.** While the lock is held for reading nothing is put in or taken out, and no table is
-//!    replaced. Upheld by `Writing`, which alone changes the index.
+//!    replaced. Upheld by `Writing`: nothing else changes the index.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -23,17 +23,17 @@ use crate::rcuref::{Guard, pin, unguarded};
 
 /// Owners of shared values by their names. A lookup takes no lock, and returns a pointer.
 ///
-/// A lookup costs one probe and what [`PercpuOwner::try_clone_live`] does: it writes to no memory
-/// that CPUs share, but for its [`Guard`]. Changes take a lock, and now and then the time to copy
-/// the table. Lookups never wait, and a change never waits for lookups: a removed entry keeps its
-/// memory, though not its value, for a grace period. Now and then a new guard frees what others
-/// removed, some hundreds at most.
+/// A lookup costs one probe and a [`PercpuOwner::try_clone_live`]: apart from its [`Guard`], it
+/// writes to no memory that CPUs share. Changes take a lock, and occasionally the time to copy the
+/// table. Lookups never wait, and a change never waits for lookups: a removed entry keeps its
+/// memory, though not its value, for a grace period. Occasionally a new guard frees entries that
+/// others removed, some hundreds at most.
 ///
-/// The caller hashes, and compares the names that [`Options::name`] gave: they may be a part of
-/// what is looked for, or the other way round. Where names come from strangers the hash must be
+/// The caller hashes, and compares the names set by [`Options::name`]: such a name may be part of
+/// the key, or the key part of the name. Where names come from untrusted sources, the hash must be
 /// keyed. For values that no thread kills, a `HashMap` behind a lock is simpler.
 ///
-/// Its drop kills what is left in it.
+/// Its drop kills the values left in it.
 ///
 /// # Examples
 /// ```
@@ -59,7 +59,7 @@ use crate::rcuref::{Guard, pin, unguarded};
 pub struct OwnerMap<T: 'static> {
     lock: ProcessRwLock<()>,
     index: Index<Shared<T>>,
-    /// The index is neither `Send` nor not: it holds pointers.
+    /// The index holds plain pointers: this decides whether the map is `Send` and `Sync`.
     owns: PhantomData<PercpuOwner<T>>,
 }
 
@@ -87,7 +87,7 @@ impl<T: Send + Sync + 'static> OwnerMap<T> {
     /// Finds the owner with this hash whose name `is` accepts, and returns a pointer to its value;
     /// `None` if there is no such owner, or it was killed.
     ///
-    /// Never `None` for one that is in the map and lives throughout the call.
+    /// Never `None` for an owner that is in the map and alive throughout the call.
     #[inline]
     #[must_use]
     #[cfg_attr(debug_assertions, track_caller)]
@@ -102,14 +102,14 @@ impl<T: Send + Sync + 'static> OwnerMap<T> {
         Some(PercpuArc { reference })
     }
 
-    /// Returns how many owners there are; out of date when it is returned.
+    /// Returns how many owners there are; the number may be stale when it is returned.
     #[must_use]
     pub fn len(&self, guard: &Guard) -> usize {
         self.index.len(guard)
     }
 
-    /// Returns whether no owner was ever inserted, or none since [`take`](Writing::take): a plain
-    /// load, without a guard or a lock. For walks of many maps, most of them empty.
+    /// Returns whether no owner was ever inserted, or none since [`take`](Writing::take). A plain
+    /// load, without a guard or a lock, for walks of many maps that are mostly empty.
     #[must_use]
     pub fn is_unused(&self) -> bool {
         self.index.is_unused()
@@ -118,7 +118,7 @@ impl<T: Send + Sync + 'static> OwnerMap<T> {
     /// Locks the map for reading: waits until no thread writes.
     ///
     /// # Panics
-    /// When a writer stayed behind at a fork.
+    /// When a fork left a writer behind.
     #[must_use]
     pub fn read(&self) -> Reading<'_, T> {
         Reading { map: self, _lock: self.lock.read() }
@@ -127,7 +127,7 @@ impl<T: Send + Sync + 'static> OwnerMap<T> {
     /// Locks the map for writing: waits until no other thread reads or writes.
     ///
     /// # Panics
-    /// When a holder stayed behind at a fork.
+    /// When a fork left a holder behind.
     #[must_use]
     pub fn write(&self) -> Writing<'_, T> {
         let guard = pin();
@@ -140,14 +140,13 @@ impl<T: Send + Sync + 'static> Reading<'_, T> {
     #[must_use]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn clone_live(&self) -> Vec<PercpuArc<T>> {
-        // SAFETY: 1 and 2. 3 (still): `self` has the lock, and the guard is used in here alone, to
+        // SAFETY: 1 and 2. 3 (still): `self` has the lock, and the guard is used only in here, to
         // look at the table.
         let guard = unsafe { unguarded() };
         let mut live = Vec::with_capacity(self.map.len(guard));
-        // No closure: it would hide where the caller is.
+        // No closure: it would hide the caller's location.
         for shared in self.map.index.iter(guard) {
-            // SAFETY: 3 (still): it is in the index, which owns it (1), until the lock is given
-            // back.
+            // SAFETY: 3 (still): it is in the index, which owns it (1), until the lock is released.
             if let Some(reference) = unsafe { Reference::try_of(shared, true) } {
                 live.push(PercpuArc { reference });
             }
@@ -157,15 +156,15 @@ impl<T: Send + Sync + 'static> Reading<'_, T> {
 }
 
 impl<T: Send + Sync + 'static> Writing<'_, T> {
-    /// As [`OwnerMap::get`].
+    /// The same as [`OwnerMap::get`].
     #[must_use]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn get(&self, hash: u64, is: impl Fn(&str) -> bool) -> Option<PercpuArc<T>> {
         self.map.get(hash, is, &self.guard)
     }
 
-    /// Inserts an owner, whose name `is` accepts. Returns the one with such a name, which it
-    /// replaces, if there is one.
+    /// Inserts an owner whose name `is` accepts. Returns the owner that it replaces, if there was
+    /// one with such a name.
     pub fn insert(
         &mut self,
         hash: u64,
@@ -174,7 +173,7 @@ impl<T: Send + Sync + 'static> Writing<'_, T> {
     ) -> Option<PercpuOwner<T>> {
         let Writing { map, guard, .. } = self;
         let shared = Shared::pointer(&owner.shared);
-        // 1 (owned): its count is the index's from here on.
+        // 1 (owned): its count belongs to the index from here on.
         mem::forget(owner);
         let is = |old| {
             // SAFETY: 2 (freed last): it is in the index, and the guard exists.
@@ -197,20 +196,20 @@ impl<T: Send + Sync + 'static> Writing<'_, T> {
         Some(unsafe { retire(old, guard) })
     }
 
-    /// Removes all, in no order.
+    /// Removes all owners, and returns them in no order.
     pub fn take(&mut self) -> Vec<PercpuOwner<T>> {
         let all = self.map.index.take(&self.guard).into_iter();
         // SAFETY: 1 (owned): the index has just given each back.
         all.map(|shared| unsafe { retire(shared, &self.guard) }).collect()
     }
 
-    /// Returns how many there are.
+    /// Returns the number of owners.
     #[must_use]
     pub fn len(&self) -> usize {
         self.map.len(&self.guard)
     }
 
-    /// Returns whether there is none.
+    /// Returns whether there are no owners.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -226,7 +225,7 @@ impl<T: 'static> Default for OwnerMap<T> {
 impl<T: 'static> Drop for OwnerMap<T> {
     fn drop(&mut self) {
         for shared in self.index.end() {
-            // SAFETY: 1 (owned): the index has just given it back. 2. No lookup is under way, as
+            // SAFETY: 1 (owned): the index has just given it back. 2. No lookup is under way, since
             // each borrows the map.
             drop(PercpuOwner { shared: unsafe { Arc::from_raw(shared.as_ptr()) } });
         }
@@ -253,16 +252,16 @@ unsafe fn name<'a, T>(shared: NonNull<Shared<T>>) -> &'a str {
 /// Turns an object into its owner, and keeps its memory for a grace period.
 ///
 /// # Safety
-/// The object was inserted, and the index has given it back: to this caller, this once.
+/// The object was inserted, and the index has given it back, to this caller only and only once.
 unsafe fn retire<T: Send + Sync + 'static>(
     shared: NonNull<Shared<T>>,
     guard: &Guard,
 ) -> PercpuOwner<T> {
     // SAFETY: 1 (owned): the count that `insert` left to the index.
     let shared = unsafe { Arc::from_raw(shared.as_ptr()) };
-    // One more count, for those that have found it and not counted yet. All that its end may run is
-    // the drop of a name and of per-CPU words: values end with their last references, not with
-    // their memory.
+    // One more count, for readers that have found the object and not counted yet. Dropping it can
+    // only drop a name and per-CPU words: values end with their last references, not with their
+    // memory.
     let kept = Arc::clone(&shared);
     guard.defer(move || drop(kept));
     PercpuOwner { shared }

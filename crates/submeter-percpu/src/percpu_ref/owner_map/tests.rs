@@ -1,4 +1,4 @@
-//! What a lookup promises while owners come and go.
+//! The guarantees of a lookup while owners come and go.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -9,7 +9,7 @@ use crate::rcuref::pin;
 use crate::stop::StopOnDrop;
 use crate::witness::Witness;
 
-/// Long enough for any machine: only a deadlock reaches it.
+/// Long enough for any machine: only a deadlock takes this long.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn owner<T>(name: &str, value: T) -> PercpuOwner<T> {
@@ -75,12 +75,12 @@ fn a_lookup_waits_for_nobody_who_changes_the_map() {
     });
 }
 
-/// An owner that was killed is not found although it is in the map.
+/// A killed owner is not found although it is in the map.
 #[test]
 fn a_killed_owner_is_not_found() {
     let map = OwnerMap::default();
     let one = owner("a", 1);
-    // Else the count is at zero, where nothing could take a reference, dead or not.
+    // Otherwise the count is at zero, where nothing could take a reference, dead or not.
     let held = one.try_clone_live().expect("alive");
     one.kill();
     assert!(map.write().insert(1, one, |found| found == "a").is_none());
@@ -99,7 +99,7 @@ impl Drop for Value<'_> {
     }
 }
 
-/// A value ends with its last pointer, and not with its memory.
+/// A value ends with its last pointer, not with its memory.
 #[test]
 fn a_value_ends_with_its_last_pointer() {
     static DROPS: AtomicU64 = AtomicU64::new(0);
@@ -122,8 +122,8 @@ fn a_value_ends_with_its_last_pointer() {
 
 /// A name that comes and goes is found alive or not at all.
 ///
-/// Readers find a name that is killed and made again all the time, and use what they find: Miri
-/// and ThreadSanitizer tell whether it was in memory.
+/// Readers look up a name that is killed and created again all the time, and use what they find:
+/// Miri and ThreadSanitizer tell whether it was in memory.
 #[test]
 fn a_name_is_found_alive_or_not_at_all_stress() {
     static DROPS: AtomicU64 = AtomicU64::new(0);

@@ -1,4 +1,4 @@
-//! What the kernel's rcuref promises, by the numbers of its statements, and then the pointers.
+//! The guarantees of the kernel's rcuref, by the numbers of its statements, and then the pointers.
 
 mod naive;
 mod pointers;

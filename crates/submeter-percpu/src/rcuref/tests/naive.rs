@@ -1,4 +1,4 @@
-//! A model that is too simple to be wrong, and random sequences that both must agree on.
+//! A model that is too simple to be wrong, and random sequences on which both must agree.
 
 use std::cell::RefCell;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use crate::rcuref::count::{Count, DEAD, MAXREF, NOREF, Notice};
 
-/// What the document says in words, one operation at a time, without any zone arithmetic.
+/// The document's description in words, one operation at a time, without any zone arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Naive {
     Held(u64),
@@ -14,7 +14,7 @@ enum Naive {
     Dead,
 }
 
-/// The most references that are counted, as the document has it.
+/// The maximum number of references, according to the document.
 const MOST: u64 = 2_147_483_648;
 
 impl Naive {
@@ -64,7 +64,7 @@ enum Operation {
     Put,
 }
 
-/// Runs one operation on the count; returns its result and what it told of.
+/// Runs one operation on the count; returns its result and its notice.
 fn run(count: &Count, operation: Operation) -> (bool, Option<Notice>) {
     let told = RefCell::new(None);
     let notify = |notice| assert_eq!(told.replace(Some(notice)), None, "told of twice");
@@ -81,12 +81,13 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
     prop::collection::vec(prop::sample::select(vec![Get, GetOrdered, Put, Put]), 0..60)
 }
 
-/// Starts near an edge of the valid zone, where something can happen within sixty operations.
+/// Yields starts near an edge of the valid zone, where something can happen within sixty
+/// operations.
 fn starts() -> impl Strategy<Value = u64> {
     prop_oneof![1..20_u64, MOST - 10..=MOST]
 }
 
-/// Halves of a put and whole gets, in any order: the interleavings of threads, one at a time.
+/// Halves of puts and whole gets, in any order: the interleavings of threads, one step at a time.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Get,
@@ -97,7 +98,7 @@ enum Step {
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: if cfg!(miri) { 8 } else { 512 },
-        // No file of failures: Miri has no file system to keep it in.
+        // No file of failures: Miri has no file system for it.
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
@@ -129,7 +130,7 @@ proptest! {
         let count = Count::new(start);
         let unexpected = |notice: Notice| panic!("told of misuse where there was none: {notice:?}");
         let (mut held, mut slow, mut wins) = (start, 0_u32, 0_u32);
-        // After the random part, all that is held is put and every put finishes.
+        // After the random part, every reference held is put and every put finishes.
         let finish = std::iter::repeat_n(Step::Decrement, 50)
             .chain(std::iter::repeat_n(Step::PutSlow, 50));
         for step in steps.into_iter().chain(finish) {

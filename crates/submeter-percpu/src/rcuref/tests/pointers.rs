@@ -1,4 +1,4 @@
-//! The pointer face: when objects are freed, and what survives what.
+//! The pointer interface: when objects are freed, and what outlives what.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -39,7 +39,7 @@ impl Drop for Alive {
     }
 }
 
-/// Moves the epochs on until `living` objects are left; other tests' guards may delay it.
+/// Advances the epochs until `left` objects are alive; other tests' guards may delay it.
 fn wait_for(living: &AtomicUsize, left: usize) {
     let deadline = Instant::now() + Duration::from_secs(60);
     // Relaxed: a statistic.
@@ -154,14 +154,14 @@ fn rcuslot_stress_frees_every_version_once() {
 #[test]
 fn rcuslot_taken_and_alone_has_no_loader_stress() {
     let witness = Witness::new();
-    // On one CPU only a preemption within nanoseconds lets them meet.
+    // On a single CPU, only a preemption within a few nanoseconds lets them meet.
     witness.met(thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1));
     for _ in (0..).take_while(|&n| witness.goes_on(n, ROUNDS as u64 / 20)) {
         let slot = RcuSlot::new(RcuArc::new(AtomicBool::new(false)));
         let begun = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
-                // Relaxed: only when it begins matters.
+                // Relaxed: only the time of the start matters.
                 begun.store(true, Ordering::Relaxed);
                 let kept = slot.load(&pin());
                 // Relaxed: the taker's conclusion alone orders this.

@@ -1,4 +1,4 @@
-//! The count: six numbered statements, and what lies at the edges of the zones.
+//! The count: six numbered statements, and the edges of the zones.
 
 use std::cell::RefCell;
 use std::sync::Barrier;
@@ -9,14 +9,14 @@ use crate::rcuref::count::{Count, DEAD, MAXREF, NOREF, Notice, RELEASED, SATURAT
 use crate::rcuref::{RcuRef, pin};
 
 const THREADS: u32 = 4;
-/// Capacities shrink under Miri, which runs some thousand times slower.
+/// Capacities shrink under Miri, which runs about a thousand times slower.
 const ROUNDS: u32 = if cfg!(miri) { 8 } else { 2_000 };
 
 fn unexpected(notice: Notice) {
     panic!("told of misuse where there was none: {notice:?}");
 }
 
-/// Collects what a count tells of.
+/// Collects the notices of a count.
 #[derive(Default)]
 struct Told(RefCell<Vec<Notice>>);
 
@@ -48,8 +48,8 @@ fn rcuref_1_exactly_one_put_returns_true_stress() {
     });
 }
 
-/// Runs `puts` on several threads at once, by their numbers, on a count of so many references; it
-/// returns how many puts were told that they were the last. One is.
+/// Runs `puts` on several threads at once, with each thread's number, on a count of `refs`
+/// references. `puts` returns how many puts were the last one; exactly one must be.
 fn one_put_wins(refs: u32, puts: impl Fn(u32, &Count) -> u32 + Sync) {
     for _ in 0..ROUNDS {
         let (count, wins, start) = (Count::new(refs), AtomicU32::new(0), spinning(THREADS));
@@ -68,7 +68,7 @@ fn one_put_wins(refs: u32, puts: impl Fn(u32, &Count) -> u32 + Sync) {
     }
 }
 
-/// Returns what lets `threads` threads through together.
+/// Returns a function that lets `threads` threads through together.
 fn spinning(threads: u32) -> impl Fn() + Sync {
     let barrier = Barrier::new(threads as usize);
     move || {
@@ -90,7 +90,7 @@ fn rcuref_2_no_get_succeeds_after_dead() {
 
 #[test]
 fn rcuref_3_a_reviving_get_defeats_the_put() {
-    // The put between its two halves, and a get in the middle.
+    // The put is between its two halves, with a get in the middle.
     let count = Count::new(1);
     assert!(count.decrement());
     assert_eq!((count.word(), count.read()), (NOREF, 0));
@@ -111,12 +111,12 @@ fn rcuref_3_of_two_slow_puts_one_wins() {
     assert!(!count.put_slow(unexpected));
 }
 
-/// It uses what the decrement returned.
+/// The slow path uses the result of its decrement.
 #[test]
 fn rcuref_4_slow_path_uses_its_decrement() {
-    // The order of January 2025: two decrements reached NOREF, and the second putter gets on
-    // only after the first one marked the count dead. It must not take itself for one too many,
-    // even while a failing get is half done.
+    // The order of January 2025: two decrements reached NOREF, and the second putter continues only
+    // after the first one marked the count dead. It must not regard itself as surplus, even while a
+    // failing get is half done.
     let count = Count::new(1);
     assert!(count.decrement());
     assert!(count.get(unexpected));
@@ -186,7 +186,7 @@ fn rcuref_hidden_excess_put_is_told_by_the_get() {
     let (count, told) = (Count::at(DEAD + 1), Told::default());
     assert!(!count.put(told.note()), "meets the increment of a get in flight");
     assert!(told.take().is_empty(), "which hides it for now");
-    // The get goes on from where it was, one increment in: a whole get does the same there.
+    // The get continues after its increment: a whole get does the same there.
     let count = Count::at(count.word() - 1);
     assert!(!count.get(told.note()));
     assert_eq!((told.take(), count.word()), (vec![Notice::ExcessPuts(1)], DEAD));
@@ -237,9 +237,9 @@ fn rcuref_revival_stress() {
     });
 }
 
-/// A put of one of many leaves the last one and the other zones alone.
+/// A put of one of many does not touch the last reference or the other zones.
 ///
-/// What needs the guard: the last put, and whatever the zones other than the valid one ask for.
+/// These need the guard: the last put, and any put in a zone other than the valid one.
 #[test]
 fn rcuref_put_leaves_other_zones_alone() {
     for (word, left) in [(1, 0), (7, 6), (MAXREF, MAXREF - 1)] {
@@ -254,7 +254,7 @@ fn rcuref_put_leaves_other_zones_alone() {
     }
 }
 
-/// With guard and without, on several threads: one put is the last.
+/// One put is the last, with guards and without, on several threads.
 #[test]
 fn rcuref_puts_of_both_kinds_end_it_once_stress() {
     one_put_wins(THREADS, |thread, count| {

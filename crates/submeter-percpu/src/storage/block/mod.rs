@@ -1,4 +1,4 @@
-//! A block: some words, and the adds to them.
+//! Blocks: some words, and the adds to them.
 
 use std::sync::atomic::Ordering;
 
@@ -18,14 +18,14 @@ mod raw;
 pub use raw::{Block, BlockRef};
 pub(crate) use raw::{BlockWord, Words};
 
-/// What it is.
+/// Properties.
 impl<T> Block<T> {
     #[inline(always)]
     fn words(&self) -> &Words {
         self.block_ref().words()
     }
 
-    /// Returns the area that it is of.
+    /// Returns its area.
     #[must_use]
     pub fn area(&self) -> &Area {
         self.words().area()
@@ -43,7 +43,7 @@ impl<T> Block<T> {
         self.words().first() / LINE_WORDS
     }
 
-    /// Returns how many words it has.
+    /// Returns the number of its words.
     #[must_use]
     pub fn len(&self) -> usize {
         self.words().len()
@@ -55,7 +55,7 @@ impl<T> Block<T> {
         false
     }
 
-    /// Finds a word, for adds that do not look for it again.
+    /// Finds a word, for adds that do not look it up again.
     ///
     /// # Panics
     /// When there is no such word.
@@ -65,8 +65,8 @@ impl<T> Block<T> {
         Word::new(self.words(), word)
     }
 
-    /// Returns a word of the locked rows. Its writers leave it to `Drop` to zero it again; `sum`
-    /// and flushes do not look there unless [`add`](Block::add) was ever used.
+    /// Returns a word of the locked rows. Its writers leave zeroing to `Drop`; `sum` and flushes do
+    /// not look there unless [`add`](Block::add) was ever used.
     ///
     /// # Panics
     /// When there is no such word.
@@ -75,7 +75,7 @@ impl<T> Block<T> {
         self.area().inner.rows.locked_word(self.first_word() + word)
     }
 
-    /// Returns what tells the locked row for the calling thread.
+    /// Returns the hint that determines the locked row for the calling thread.
     pub(crate) fn hint(&self) -> ResolvedHint {
         self.area().inner.hint
     }
@@ -83,13 +83,13 @@ impl<T> Block<T> {
 
 /// Adding and reading.
 impl<T> Block<T> {
-    /// Adds `n` to a word: about the price of a plain add. Wraps around.
+    /// Adds `n` to a word, with wraparound, at about the price of a plain add.
     ///
     /// # Panics
     /// When there is no such word.
     ///
     /// # Ordering
-    /// None: it publishes nothing but itself.
+    /// None: it publishes only itself.
     #[inline(always)]
     pub fn add(&self, word: usize, n: i64) {
         if !self.cpu_word(word).is_some_and(|at| at.add(n)) {
@@ -107,11 +107,11 @@ impl<T> Block<T> {
         }
     }
 
-    /// Adds `n` to a word, and marks the word's line dirty first where it is not, so that
-    /// [`Area::take_dirty`] finds it. Calls `crossed` with how many boundaries of the batch `mask +
-    /// 1`, a power of two, that crossed, upward or downward, unless it is none.
+    /// Adds `n` to a word, and first marks the word's line dirty if it is not, so that
+    /// [`Area::take_dirty`] finds it. If the add crosses boundaries of the batch `mask + 1`, a
+    /// power of two, calls `crossed` with their number, upward or downward.
     ///
-    /// Until `crossed` returns the add counts in [`Area::in_flight`].
+    /// Until `crossed` returns, the add counts in [`Area::in_flight`].
     ///
     /// # Panics
     /// When there is no such word.
@@ -134,9 +134,10 @@ impl<T> Block<T> {
         }
     }
 
-    /// As [`add_dirty`](Block::add_dirty), after [`add_dirty_within`](Block::add_dirty_within) did
-    /// not: every add where there are no sequences. To choose between the two ways in line would
-    /// cost those that have sequences a comparison.
+    /// Does the same as [`add_dirty`](Block::add_dirty), after
+    /// [`add_dirty_within`](Block::add_dirty_within) returned false: for every add where there are
+    /// no sequences. Choosing between the two inline would cost callers that have sequences a
+    /// comparison.
     ///
     /// # Panics
     /// When there is no such word.
@@ -160,7 +161,7 @@ impl<T> Block<T> {
     }
 
     /// Sums a word over its rows: exact once the adds are over, and never misses an add that
-    /// returned before. Costs a load for each row in use.
+    /// returned before the call. Costs a load for each row in use.
     ///
     /// # Panics
     /// When there is no such word.
@@ -170,14 +171,14 @@ impl<T> Block<T> {
     }
 }
 
-/// The operations of a block on a word that needs no check any more.
+/// The operations of a block on a word that was already checked.
 impl BlockWord {
-    /// Returns the area that it is of.
+    /// Returns its area.
     pub(crate) fn area(&self) -> &Area {
         self.words().area()
     }
 
-    /// As [`Block::add`].
+    /// Does the same as [`Block::add`].
     #[inline(always)]
     pub(crate) fn add(&self, n: i64) {
         if !self.cpu_word().add(n) {
@@ -185,7 +186,7 @@ impl BlockWord {
         }
     }
 
-    /// Adds `n` by a sequence that refuses what crosses a boundary of the batch `mask + 1`. Returns
+    /// Adds `n` by a sequence that refuses to cross a boundary of the batch `mask + 1`. Returns
     /// whether it was done: never without sequences.
     #[inline(always)]
     #[must_use]
@@ -194,8 +195,8 @@ impl BlockWord {
         self.cpu_word().add_within(n, mask)
     }
 
-    /// As [`add_inside`](Self::add_inside), by a locked instruction: never with sequences. May
-    /// return false without a boundary too.
+    /// Does the same as [`add_inside`](Self::add_inside) by a locked instruction: never with
+    /// sequences. It may fail spuriously.
     #[inline(always)]
     #[must_use]
     pub(crate) fn add_inside_locked(&self, n: i64, mask: u64) -> bool {
@@ -203,13 +204,13 @@ impl BlockWord {
             && self.words().locked_add_within(self.index(), n, mask, batch_overflow).is_some()
     }
 
-    /// Adds `n`, which [`add_inside`](Self::add_inside) refused, and returns the overflow: by how
-    /// much that crossed boundaries of the batch `mask + 1`, a power of two; a multiple of the
-    /// batch, or 0.
+    /// Adds `n`, which [`add_inside`](Self::add_inside) refused, and returns the overflow: the
+    /// amount by which it crossed boundaries of the batch `mask + 1`, a power of two. That is a
+    /// multiple of the batch, or 0.
     ///
-    /// Once the adds are over, the overflows that they returned are less than the sum of the words
-    /// by less than a batch for each row. The overflow of an add that is over can still be missing
-    /// in what other adds are about to return.
+    /// Once the adds are over, the overflows that they returned are below the sum of the words by
+    /// less than a batch for each row. Before that, the overflow of a finished add can still be
+    /// part of what other adds are about to return.
     #[inline(always)]
     #[must_use]
     pub(crate) fn add_across(&self, n: i64, mask: u64) -> i64 {
@@ -222,7 +223,7 @@ impl BlockWord {
         self.words().add_overflow_slow(self.index(), n, mask)
     }
 
-    /// As [`Block::sum`].
+    /// Does the same as [`Block::sum`].
     #[must_use]
     pub(crate) fn sum(&self) -> i64 {
         self.words().sum(self.index())
@@ -235,34 +236,36 @@ impl BlockWord {
 }
 
 impl LockedHere<'_> {
-    /// As [`DirtyBits::is_dirty`](crate::dirty::DirtyBits::is_dirty), of the word's line.
+    /// Does the same as [`DirtyBits::is_dirty`](crate::dirty::DirtyBits::is_dirty), for the word's
+    /// line.
     #[inline(always)]
     fn is_dirty(&self) -> bool {
-        // SeqCst: as there, after the add.
+        // SeqCst: as in `DirtyBits::is_dirty`, after the add.
         self.marks.load(Ordering::SeqCst) >> (self.line % 64) & 1 == 1
     }
 }
 
-/// The cold path after an add whose sequence did not commit, or where there are no sequences. Not
-/// on `Block`, so that a caller that has one in registers need not put it in memory for this.
+/// The cold path after an add whose sequence did not commit, or where there are no sequences. These
+/// are not methods of `Block`, so that a caller that has one in registers need not store it in
+/// memory for them.
 impl Words {
-    /// A word for sequences, where there are any.
+    /// Returns a word for sequences, where there are any.
     #[inline]
     pub(super) fn cpu_word(&self, word: usize) -> Option<CpuWord<'_>> {
         assert!(word < self.len(), "no such word");
         self.area().inner.rows.cpu_word(self.first() + word)
     }
 
-    /// As [`Block::sum`].
+    /// Does the same as [`Block::sum`].
     fn sum(&self, word: usize) -> i64 {
         assert!(word < self.len(), "no such word");
         let inner: &Inner = &self.area().inner;
         let rows = self.area().rows_in_use();
-        // SeqCst: as `Area::load`.
+        // SeqCst: as in `Area::load`.
         inner.rows.sum(rows.end, self.first() + word, Ordering::SeqCst)
     }
 
-    /// Adds with a batch that nothing crosses but a change of sign.
+    /// Adds with a batch whose boundaries only a change of sign crosses.
     #[cold]
     #[inline(never)]
     pub(super) fn add_slow(&self, word: usize, n: i64) {
@@ -274,7 +277,7 @@ impl Words {
     pub(super) fn add_overflow_slow(&self, word: usize, n: i64, mask: u64) -> i64 {
         if let Some(at) = self.cpu_word(word) {
             let again = || at.add_overflow(n);
-            // The first time by itself: an add that only crosses a boundary ends here.
+            // The first attempt is separate: an add that only crosses a boundary ends here.
             let mut added = again();
             if added.exit().is_some() {
                 match rseq::retry(added, |exit| may_retry(at.rseq(), exit), again) {
@@ -306,8 +309,8 @@ impl Words {
         }
     }
 
-    /// Adds where that crosses no boundary, so that it need not count as in flight; may return
-    /// false without such a reason.
+    /// Adds if that crosses no boundary, so that it need not count as in flight; may fail
+    /// spuriously.
     fn add_dirty_inside(&self, word: usize, n: i64, mask: u64) -> bool {
         let inner: &Inner = &self.area().inner;
         let line = (self.first() + word) / LINE_WORDS;
@@ -324,20 +327,19 @@ impl Words {
             // which is rare.
             return false;
         }
-        // The thread may have moved: then this is a mark too many, and the add is refused once
-        // more.
+        // If the thread has moved, this mark is superfluous, and the add is refused once more.
         inner.mark(row, line);
         at.add_dirty_within(n, mask)
     }
 
-    /// Adds, whatever that crosses; returns the overflow.
+    /// Adds, whatever boundaries that crosses; returns the overflow.
     fn add_dirty_across(&self, word: usize, n: i64, mask: u64) -> i64 {
         let line = (self.first() + word) / LINE_WORDS;
         if let Some(at) = self.cpu_word(word) {
             let before_retry = |exit| {
                 if exit == Exit::Unmarked {
-                    // The thread may move before it tries again; then it finds another line clean,
-                    // and this is a mark too many.
+                    // If the thread moves before it retries, it finds another line clean, and this
+                    // mark is superfluous.
                     if let Some(row) = at.rseq().row() {
                         self.area().inner.mark(row as usize, line);
                     }
@@ -354,8 +356,8 @@ impl Words {
         marked_overflow(before, n, mask)
     }
 
-    /// Marks a line of a locked row, unless it is dirty. After the add, unlike a sequence: see the
-    /// protocol in `dirty`.
+    /// Marks a line of a locked row unless it is dirty. Unlike in a sequence, this comes after the
+    /// add: see the protocol in `dirty`.
     fn mark_locked(&self, row: usize, line: usize) {
         let inner: &Inner = &self.area().inner;
         let row = inner.rows.cpus() + row;
@@ -364,7 +366,7 @@ impl Words {
         }
     }
 
-    /// Counts an add as in flight, with a row that is close: any serves, as a reader sums over all.
+    /// Counts an add as in flight, in a nearby row: any row will do, since a reader sums over all.
     fn begin_in_flight(&self) -> InFlight<'_> {
         let inner: &Inner = &self.area().inner;
         let row = inner.rows.rseq().and_then(Rseq::row);
@@ -372,7 +374,7 @@ impl Words {
         inner.tallies.begin(row.map_or_else(locked, |row| row as usize))
     }
 
-    /// The locked row for the calling thread.
+    /// Returns the locked row for the calling thread.
     #[inline]
     fn locked_row(&self) -> usize {
         let inner: &Inner = &self.area().inner;
@@ -380,7 +382,7 @@ impl Words {
     }
 
     /// Adds by a locked instruction unless that crosses a boundary of the batch `mask + 1`. Returns
-    /// the locked row where it was done; may return `None` without such a reason.
+    /// the locked row where it was done; may fail spuriously.
     #[inline]
     fn locked_add_within(
         &self,
@@ -398,20 +400,20 @@ impl Words {
     }
 
     /// Adds by a locked instruction, in a row that no sequence writes; returns the locked row and
-    /// the word before.
+    /// the word's previous value.
     #[inline]
     fn locked_add(&self, word: usize, n: i64) -> (usize, i64) {
         assert!(word < self.len(), "no such word");
         let inner: &Inner = &self.area().inner;
         let row = self.locked_row();
         inner.use_locked();
-        // SeqCst: the "store" of "store, then look at the bit"; see `dirty`.
+        // SeqCst: the "store" of "store, then look"; see `dirty`.
         let before = inner.rows.locked(row, self.first() + word).fetch_add(n, Ordering::SeqCst);
         (row, before)
     }
 }
 
-/// Whether another attempt may do better.
+/// Returns whether another attempt may succeed.
 fn may_retry(rseq: Rseq, exit: Exit) -> bool {
     exit != Exit::Outside || rseq.adopt_thread()
 }
@@ -433,13 +435,14 @@ mod tests {
         assert_eq!(word.at(0).load(Ordering::Relaxed), 3, "mapped, whatever else is gone");
     }
 
-    /// Marked adds cross a boundary half a batch away from zero, and none at zero.
+    /// Marked adds cross a boundary half a batch away from zero, but none at zero.
     ///
-    /// The sequences refuse what `add_dirty` takes for a crossing: each finds the same boundaries.
+    /// The sequences refuse exactly what `add_dirty` regards as a crossing: both find the same
+    /// boundaries.
     #[test]
     fn marked_adds_cross_half_a_batch_from_zero() {
-        // Ends with the thread. Miri has one CPU, and no calls that say so; systems other than
-        // Linux have none either, and a row for each thread.
+        // The affinity ends with the thread. Miri has one CPU, and no calls for affinity; systems
+        // other than Linux have none either, and a row for each thread.
         let on_one_cpu = || {
             match submeter_sys::cpu::affinity() {
                 _ if cfg!(miri) => {}
@@ -457,7 +460,7 @@ mod tests {
                         block.add_dirty(0, n, batch.cast_unsigned() - 1, more);
                         crossed.get()
                     };
-                    // Smaller batches' halves are in it too.
+                    // It also contains the halves of smaller batches.
                     let (near, far) = (batch / 4, batch * 3 / 4);
                     let steps = [near, -2 * near, near, -1, 1, far, -far, -far, -batch, batch, far];
                     assert_eq!(steps.map(add), [0, 0, 0, 0, 0, 1, 0, -1, -2, -1, 0], "{batch}");
@@ -473,7 +476,7 @@ mod tests {
         let block = area.block(1).expect("room");
         Area::simulate_cpu(1);
         block.add_dirty(0, 1, 63, |_| ());
-        // As nothing does: a mark without a note.
+        // Nothing else does this: a mark without a record of its row.
         area.inner.dirty_bits(2).mark(block.first_line());
         let mut rows = Vec::new();
         area.find_dirty(&super::super::Lines::All, |found| rows.push(found.row));

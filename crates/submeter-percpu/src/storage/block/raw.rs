@@ -12,11 +12,11 @@ use crate::storage::Area;
 use crate::storage::layout::{LINE_WORDS, MARKS_AT, WORDS};
 use crate::storage::raw::CpuWord;
 
-/// Some words of an [`Area`], to be added to. Cloning is a pointer copy; the words are zeroed and
-/// reused when the last clone goes.
+/// Some words of an [`Area`], for adding to. Cloning is a pointer copy; the words are zeroed and
+/// reused when the last clone is dropped.
 ///
-/// An add costs about a plain one. For a single number use a
-/// [`PercpuCounter`](crate::PercpuCounter), which has a bound on reads as well.
+/// An add costs about as much as a plain one. For a single number use a
+/// [`PercpuCounter`](crate::PercpuCounter), which also has a bound on reads.
 ///
 /// # Examples
 /// ```
@@ -30,12 +30,12 @@ use crate::storage::raw::CpuWord;
 #[repr(C)]
 pub struct Block<T = ()> {
     rows: BlockRows,
-    /// Invariant: as in `block_ref`.
+    /// Invariant: the same as in `block_ref`.
     first: u32,
-    /// How many words there are for sequences: all or none, so that one comparison answers both
-    /// whether there is this word and whether sequences reach it.
+    /// Number of words for sequences: all or none, so that one comparison decides both whether the
+    /// word exists and whether sequences reach it.
     ///
-    /// Invariant: 0, or as in `block_ref`.
+    /// Invariant: 0, or the same as in `block_ref`.
     cpu_words: u32,
     block_ref: BlockRef<T>,
 }
@@ -46,8 +46,8 @@ const _: () = assert!(size_of::<Block>() == 32);
 
 /// The fields that an add needs, without following a pointer.
 ///
-/// Invariant: `cpu` if the block has words for sequences, else `locked`; of the area that
-/// `block_ref` keeps.
+/// Invariant: `cpu` if the block has words for sequences, else `locked`; both belong to the area
+/// that `block_ref` keeps.
 #[derive(Clone, Copy)]
 union BlockRows {
     cpu: CpuRows,
@@ -74,7 +74,7 @@ impl Block {
         Block { rows, first, cpu_words, block_ref }
     }
 
-    /// Gives it a value that is kept with the words: one allocation for both.
+    /// Attaches a value, which is kept with the words in one allocation.
     ///
     /// # Panics
     /// When the block was cloned.
@@ -87,7 +87,7 @@ impl Block {
 }
 
 impl<T> Block<T> {
-    /// Returns the words alone, for callers that know the way to them.
+    /// Returns only the words, for callers that know how to reach them.
     ///
     /// # Panics
     /// When the block was cloned.
@@ -95,15 +95,15 @@ impl<T> Block<T> {
         self.block_ref.into_words()
     }
 
-    /// Returns the area alone, for callers that know the way to a single word, and give it back by
-    /// [`Words::regain`].
+    /// Returns only the area, for callers that know how to reach their single word, and give it
+    /// back by [`Words::regain`].
     ///
     /// # Panics
     /// When the block was cloned, or is not a single word that shares its line.
     pub(crate) fn into_area(self) -> Area {
         let words = ManuallyDrop::new(self.into_words());
         assert!((words.words, words.lines) == (1, 0), "a single word");
-        // SAFETY: 1. The area is moved out once: `words` is neither used after this nor dropped.
+        // SAFETY: 1. The area is moved out once: `words` is neither used afterwards nor dropped.
         unsafe { std::ptr::read(&raw const words.area) }
     }
 
@@ -116,28 +116,28 @@ impl<T> Block<T> {
     }
 
     /// Returns a word for sequences; `None` where there are no sequences, or no such word: in the
-    /// latter case the caller's next step panics. To panic here would take a call out of the hot
-    /// path, for which each caller would save registers first.
+    /// latter case the caller's next step panics. Panicking here would put a call into the hot
+    /// path, for which each caller would first save registers.
     #[inline(always)]
     pub(crate) fn cpu_word(&self, word: usize) -> Option<CpuWord<'_>> {
         if word >= self.cpu_words as usize {
             return None;
         }
-        // SAFETY: 1. There is a word for sequences, so that `rows` are the `cpu_rows` of
-        // `area.inner.rows` in `new`. 2. `new` checked that the block's words are open, which they
-        // stay, and this one was checked to be one of them. 3. The result borrows `self`, whose
+        // SAFETY: 1. There is a word for sequences, so `rows` are the `cpu_rows` of
+        // `area.inner.rows` in `new`. 2. `new` checked that the block's words are open, and they
+        // stay open; this word was checked to be one of them. 3. The result borrows `self`, whose
         // `block_ref` keeps the area, which keeps its rows.
         Some(unsafe { CpuWord::new(&self.rows.cpu, self.first + word as u32) })
     }
 
     /// Returns a word of the calling thread's locked row, with the row. `None` where there are
-    /// sequences, or no such word, or where the row takes longer to find.
+    /// sequences, no such word, or a row that takes longer to find.
     #[inline(always)]
     pub(super) fn locked_here(&self, word: usize) -> Option<LockedHere<'_>> {
         if self.cpu_words != 0 {
             return None;
         }
-        // SAFETY: 1. There is no word for sequences, so that `rows` are `locked`: its invariant.
+        // SAFETY: 1. There is no word for sequences, so `rows` are `locked`: its invariant.
         let rows = unsafe { &self.rows.locked };
         if word >= rows.words as usize {
             return None;
@@ -149,38 +149,39 @@ impl<T> Block<T> {
 
     /// Adds `n` to a word by a sequence, unless that leaves the batch `mask + 1`, and only while
     /// the word's line is dirty. Returns whether it was done: never without sequences, nor where
-    /// there is no such word. The rest is for [`add_dirty_otherwise`](Block::add_dirty_otherwise).
+    /// there is no such word. [`add_dirty_otherwise`](Block::add_dirty_otherwise) does the rest.
     ///
-    /// By the way that the sequence finds itself, as a group's words are looked up for one add:
-    /// some ten instructions less than by `cpu_word`, most of them those of a caller that runs out
-    /// of registers.
+    /// The sequence finds the word itself, since a group's words are looked up for one add: this
+    /// takes some ten instructions fewer than `cpu_word`, most of them in callers that run out of
+    /// registers.
     #[inline(always)]
     #[must_use]
     pub fn add_dirty_within(&self, word: usize, n: i64, mask: u64) -> bool {
-        // Compared as they lie in memory.
+        // Compared in the width that they have in memory.
         let Some(word) = u32::try_from(word).ok().filter(|&word| word < self.cpu_words) else {
             return false;
         };
         // SAFETY: 1 to 3 as in `cpu_word`: the word is valid in `rows.rseq().cpus()` rows. 4. So
         // are the marks: `MARKS_AT` is where each row has a bit for each line that is open. 5. Rust
-        // code only loads words of these rows, but for `Rows::zero`, whose callers exclude
+        // code only loads words of these rows, except for `Rows::zero`, whose callers exclude
         // sequences.
         unsafe { self.rows.cpu.add_marked_within::<MARKS_AT>(self.first + word, n, mask) }
     }
 }
 
-/// One word of a [`Block`], found once, with what keeps it: for what adds to no other.
+/// One word of a [`Block`], found once, with the reference that keeps it: for users of a single
+/// word.
 ///
-/// As cheap as a [`Word`](super::Word), and not bound to the block. Larger than an index: not for
-/// what has many words.
+/// It is as cheap as a [`Word`](super::Word), and not bound to the block. It is larger than an
+/// index, so it is not for users of many words.
 pub(crate) struct BlockWord {
-    /// Inert where there are no sequences: an add runs the same code up to the refusal, with no
-    /// check of its own.
+    /// Inert where there are no sequences: an add runs the same code up to the refusal, without a
+    /// separate check.
     ///
-    /// Invariant: of the rows of the area that `block_ref` keeps; copies leave by
-    /// [`cpu_word`](BlockWord::cpu_word) only, which binds them to `self`.
+    /// Invariant: it belongs to the rows of the area that `block_ref` keeps; copies leave only by
+    /// [`cpu_word`](BlockWord::cpu_word), which binds them to `self`.
     fast: CpuWord<'static>,
-    /// In the block.
+    /// Its index in the block.
     index: u32,
     block_ref: BlockRef,
 }
@@ -194,7 +195,7 @@ impl BlockWord {
         assert!(index < words.len(), "no such word");
         let fast = words.area.inner.rows.cpu_word_or_inert(words.first() + index);
         // SAFETY: 1. The rows live for as long as the area, which `block_ref` keeps for as long as
-        // there is `self`; nothing uses the copy for longer: the invariant of `fast`.
+        // `self` exists; nothing uses the copy for longer: the invariant of `fast`.
         let fast = unsafe { fast.unbound() };
         BlockWord { fast, index: index as u32, block_ref }
     }
@@ -209,14 +210,14 @@ impl BlockWord {
         self.block_ref.words()
     }
 
-    /// Its index in the block.
+    /// Returns its index in the block.
     #[inline(always)]
     pub(super) fn index(&self) -> usize {
         self.index as usize
     }
 }
 
-// Derived, it would ask the same of the value.
+// Not derived: that would require `T: Clone`.
 impl<T> Clone for Block<T> {
     fn clone(&self) -> Block<T> {
         let &Block { rows, first, cpu_words, ref block_ref } = self;
@@ -230,8 +231,8 @@ impl<T> fmt::Debug for Block<T> {
     }
 }
 
-/// A reference to the words of a [`Block`] and to the value that it was given. It keeps both, and
-/// cannot add. Cloning is a pointer copy, and a pointer is its size.
+/// A reference to the words of a [`Block`] and to its attached value. It keeps both, and cannot
+/// add. It is the size of a pointer, and cloning is a pointer copy.
 ///
 /// # Examples
 /// ```
@@ -297,14 +298,14 @@ impl<T> fmt::Debug for BlockRef<T> {
     }
 }
 
-/// Words that are given back on drop. Numbers of 32 bits, of which a row has fewer words: every
-/// group has two of these.
+/// Words that are given back on drop. Its numbers have 32 bits, which suffice for the words of a
+/// row: every group has two of these.
 pub(crate) struct Words {
     area: Area,
     /// The first word, from the start of a row.
     first: u32,
     words: u32,
-    /// The lines to give back; 0 for words that share theirs.
+    /// The number of lines to give back; 0 for words that share theirs.
     lines: u32,
 }
 
@@ -316,7 +317,7 @@ impl Words {
     /// Undoes [`Block::into_area`] for the word at this address in row 0, so that it is given back.
     ///
     /// # Safety
-    /// The word is of a block that was turned into this area, and is regained once.
+    /// The word belongs to a block that was turned into this area, and is regained once.
     pub(crate) unsafe fn regain(area: Area, address: *const i64) -> Words {
         let first = area.inner.rows.index(address) as u32;
         Words { area, first, words: 1, lines: 0 }
@@ -336,8 +337,8 @@ impl Words {
 impl Drop for Words {
     fn drop(&mut self) {
         let inner = &*self.area.inner;
-        // The last `Block` is gone, so that no thread can add any more. The adds of other threads
-        // happened before their clones went, which the reference count orders before this.
+        // The last `Block` is gone, so no thread can add any longer. The adds of other threads
+        // happened before their clones were dropped, which the reference count orders before this.
         let (first, words) = (self.first(), self.len());
         inner.rows.zero(first..first + words);
         // In a forked child they may stay in use.
