@@ -31,7 +31,7 @@ fn packed(package: &Path) -> Option<String> {
     Some(marked(sha1, noted.contains("\"dirty\": true")))
 }
 
-/// Returns the day of the commit that is checked out.
+/// Returns the day of the checked-out commit.
 fn committed(package: &Path) -> Option<String> {
     cloned(package)?;
     let show = ["show", "--no-patch", "--format=%cs", "HEAD"];
@@ -40,7 +40,7 @@ fn committed(package: &Path) -> Option<String> {
     Some(day.trim().to_owned())
 }
 
-/// Returns the commit that is checked out here, with a mark if the sources differ from it.
+/// Returns the checked-out commit, with a mark if the sources differ from it.
 fn cloned(package: &Path) -> Option<String> {
     let root = package.ancestors().nth(2)?.canonicalize().ok()?;
     let git = |args: &[&str]| {

@@ -51,7 +51,7 @@ struct Inner {
     connection_lists: Documents,
 }
 
-/// A list by tenant or by connection, which may be megabytes.
+/// A list by tenant or by connection, possibly megabytes long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum List {
     /// `stats tenants`
@@ -62,8 +62,8 @@ pub(crate) enum List {
     Connections,
 }
 
-/// How many versions of a list may be on their way to slow clients, and how long the oldest of them
-/// is waited for before it is withdrawn. Together the lists take a quarter of the memory, or as
+/// Number of versions of a list that may be on their way to slow clients. The oldest one is waited
+/// for this long before it is withdrawn. Together the lists take a quarter of the memory, or as
 /// much as one version of each.
 const LISTS_MAX: usize = 4;
 const LIST_PATIENCE: Duration = Duration::from_secs(5);
@@ -112,8 +112,8 @@ impl Cache {
         Ok(Cache { inner: Arc::new(inner) })
     }
 
-    /// Returns the tree whose groups are the tenants. Their [data](submeter::Group::set_data) is
-    /// the cache's.
+    /// Returns the tree whose groups are the tenants. The groups' [data](submeter::Group::set_data)
+    /// belongs to the cache.
     #[must_use]
     pub fn tree(&self) -> &Tree {
         &self.inner.tree
@@ -131,16 +131,16 @@ impl Cache {
         &self.inner.config
     }
 
-    /// Replaces the limits of all tenants: those that are not named have none from now on. The
-    /// configuration keeps those that it had.
+    /// Replaces the limits of all tenants: tenants that are not named have no limits from now on.
+    /// The configuration keeps its original limits.
     ///
     /// A tenant that is over its new limit keeps what it has until [`shrink`](Self::shrink) is
-    /// called, or it stores more: then it drops items of its own. What a rate had granted stays
-    /// granted, so that setting it again grants nothing.
+    /// called or it stores more; then it drops items of its own. What a rate has granted stays
+    /// granted, so that setting the rate again grants nothing.
     ///
     /// # Errors
-    /// When a limit is invalid, or there are more tenants than there may be; the limits stay as
-    /// they were.
+    /// When a limit is invalid, or there are more tenants than allowed; the limits then stay
+    /// unchanged.
     pub fn set_limits(&self, limits: &[(String, TenantLimits)]) -> Result<(), ConfigError> {
         self.inner.config.check_limits(limits)?;
         self.inner.tenants.set_limits(limits, &self.inner.tree)?;
@@ -148,9 +148,9 @@ impl Cache {
         Ok(())
     }
 
-    /// Returns whether each user's tenant would have a place of its own, beside those that have
-    /// limits: where not, users can log in all the same, and their tenants get what places there
-    /// are. For a program to ask before it gives users to a [`Server`](crate::Server).
+    /// Checks that each user's tenant would have a place of its own beside the tenants with limits.
+    /// If not, users can log in all the same, and their tenants get what places there are. A
+    /// program can ask this before it gives users to a [`Server`](crate::Server).
     ///
     /// # Errors
     /// When there are more than [`Config::tenants_max`].
@@ -168,11 +168,12 @@ impl Cache {
         self.inner.tenants.check_users(&users.subscribe().borrow())
     }
 
-    /// Drops items of a tenant that holds more than its limit, until it does not. For a limit that
-    /// the program lowers by [`Group::set_limit`], and that must hold before the tenant's next
-    /// store. Does nothing where evictions are switched off, or there is no such tenant.
+    /// Drops items of a tenant that holds more than its limit, until it no longer does. This is for
+    /// a limit that the program lowers by [`Group::set_limit`] and that must hold before the
+    /// tenant's next store. Does nothing if evictions are switched off, or if there is no such
+    /// tenant.
     ///
-    /// Takes time in proportion to what is dropped: about a millisecond for each hundred items.
+    /// Takes time in proportion to what is dropped: about a millisecond per hundred items.
     ///
     /// # Examples
     /// ```
@@ -195,8 +196,8 @@ impl Cache {
         }
     }
 
-    /// Returns how many tenants there may be, how many places are taken, and by whom. Costs a look
-    /// at each owner of places, of which there are as many as first names of keys at most.
+    /// Returns how many tenants there may be, how many places are taken, and by which tenants.
+    /// Visits each owner of places; there are at most as many owners as first names of keys.
     ///
     /// # Examples
     /// ```
@@ -213,11 +214,12 @@ impl Cache {
         self.inner.tenants.places()
     }
 
-    /// Makes tenants of the groups that the program has created in the tree, as by restoring a
-    /// checkpoint, and kills those for which there is no place: what they counted stays in those
-    /// above them. A tenant of this kind makes room for a new one like any that holds nothing.
+    /// Makes tenants of the groups that the program has created in the tree, for instance by
+    /// restoring a checkpoint, and kills groups for which there is no place; their counts stay in
+    /// the groups above them. A tenant made this way makes room for a new one like any tenant that
+    /// holds nothing.
     ///
-    /// Takes some microseconds for each group.
+    /// Takes some microseconds per group.
     ///
     /// # Examples
     /// ```
@@ -250,8 +252,8 @@ impl Cache {
     }
 
     /// Waits until a client has sent `shutdown`; never ends unless
-    /// [`Config::shutdown`](crate::Config::shutdown) allows it. For one waiter, which passes it to
-    /// [`Server::run`](crate::Server::run) as the end, alone or combined with others.
+    /// [`Config::shutdown`](crate::Config::shutdown) allows it. There can be one waiter, which
+    /// passes it to [`Server::run`](crate::Server::run) as the end, alone or combined with others.
     ///
     /// # Examples
     /// ```
@@ -273,7 +275,7 @@ impl Cache {
         self.inner.shutdown.notify_one();
     }
 
-    /// Returns a list as lines, shared with those who ask at the same time.
+    /// Returns a list as lines, shared with all clients that ask at the same time.
     pub(crate) async fn list(&self, list: List) -> Arc<Document> {
         let cache = self.clone();
         let made = match list {

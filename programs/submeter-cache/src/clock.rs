@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The time stamp counter where it is dependable, the system's clock elsewhere.
+/// The time stamp counter where it is dependable, and the system's clock elsewhere.
 pub(crate) struct Clock {
     clock: quanta::Clock,
     start: u64,
@@ -11,19 +11,19 @@ pub(crate) struct Clock {
 /// A moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tick {
-    /// Milliseconds on the store's scale, never 0: for expiry.
+    /// Milliseconds on the store's scale, never 0; used for expiry.
     pub(crate) ms: u64,
-    /// Microseconds on the same scale: for the order of use.
+    /// Microseconds on the same scale; used for the order of use.
     pub(crate) us: u64,
 }
 
-/// The start of the store's scale, so that 0 can mean never and 1 long ago.
+/// The start of the store's scale, so that 0 can mean never and 1 a time in the past.
 const START_MS: u64 = 1000;
 
-/// An expiry that lies before every moment.
+/// An expiry that precedes every moment.
 const PAST_MS: u64 = 1;
 
-/// Times up to this many seconds are counted from now, greater ones from 1970: thirty days.
+/// Thirty days in seconds. Times up to this are relative to now; greater ones are relative to 1970.
 const RELATIVE_MAX_S: i64 = 60 * 60 * 24 * 30;
 
 impl Clock {
@@ -59,7 +59,7 @@ impl Clock {
 }
 
 impl Tick {
-    /// Turns an expiry as clients write it into a moment, 0 for never.
+    /// Converts an expiry as clients write it into a moment; 0 means never.
     pub(crate) fn deadline_ms(self, exptime: i64) -> u64 {
         if exptime == 0 {
             return 0;
@@ -79,8 +79,7 @@ impl Tick {
         }
     }
 
-    /// Returns the seconds left until `expires_ms`, rounded up: an item that was just set to 30 has
-    /// 30.
+    /// Returns the seconds left until `expires_ms`, rounded up: an item just set to 30 has 30 left.
     pub(crate) fn left_s(self, expires_ms: u64) -> u64 {
         expires_ms.saturating_sub(self.ms).div_ceil(1000)
     }

@@ -16,65 +16,65 @@ pub struct Config {
     /// The byte that separates the names of nested tenants at the front of a key: with `:`,
     /// `acme:web:k` belongs to `/acme/web`. A key without it belongs to the root.
     pub delimiter: u8,
-    /// The deepest tenant; keys of deeper ones are accounted to the child for strays of the tenant
-    /// at this depth. Its name is the delimiter and `other`, such as `/acme/:other`, so that no key
-    /// has a tenant of that name.
+    /// Maximum depth of tenants. Keys of deeper tenants are charged to the stray child of the
+    /// tenant at this depth. The stray child's name is the delimiter and `other`, such as
+    /// `/acme/:other`, so that no key has a tenant of that name.
     pub depth_max: usize,
-    /// The most tenants, those for strays aside; keys of further ones are accounted to their
-    /// parent's child for strays.
+    /// Maximum number of tenants, not counting the stray children; keys of further tenants are
+    /// charged to their parent's stray child.
     ///
-    /// Those with limits or users always have a place, and some are kept for what is below each of
-    /// them: a sixteenth of all, or less where they are many. Of the rest what is below each of
-    /// them may have as many places as it leaves to others; and so may what is below any other
-    /// first name of a key. A tenant that holds nothing, has no limit and got no request for some
-    /// seconds makes room for a new one.
+    /// Tenants with limits or users always have a place. Some places are also reserved for what is
+    /// below each of these: a sixteenth of all, or less if there are many. Of the rest, what is
+    /// below each of them may have as many places as it leaves to others; so may what is below any
+    /// other first name of a key. A tenant that holds nothing, has no limit and has received no
+    /// request for some seconds makes room for a new one.
     pub tenants_max: usize,
-    /// Tenants that exist from the start and always have a place, though `tenant_limits` does not
-    /// name them: for a program that limits groups by itself.
+    /// Tenants that exist from the start and always have a place, although `tenant_limits` does not
+    /// name them. For a program that limits groups itself.
     pub tenants_kept: Vec<String>,
-    /// The most memory that items may hold in all, in bytes.
+    /// Maximum memory that all items together may hold, in bytes.
     pub memory_max: u64,
-    /// The largest value, in bytes.
+    /// Maximum size of a value, in bytes.
     pub value_max: usize,
-    /// Whether items that have not expired are dropped to make room. If not, a store that finds no
-    /// room is refused.
+    /// Whether live items are dropped to make room. If not, a store that finds no room is refused.
     pub evictions: bool,
-    /// Whether clients may drop every item, of all tenants, with `flush_all`.
+    /// Whether clients may drop every item of all tenants with `flush_all`.
     pub flush_all: bool,
     /// Whether clients may end the server with `shutdown`: see
     /// [`Cache::shutdown_asked`](crate::Cache::shutdown_asked).
     pub shutdown: bool,
     /// The limits of tenants, by group path.
     pub tenant_limits: Vec<(String, TenantLimits)>,
-    /// Whether requests look for a rate even if `tenant_limits` has none: for a program that sets
-    /// rates of groups by itself.
+    /// Whether requests check for a rate even if `tenant_limits` has none. For a program that sets
+    /// rates of groups itself.
     pub rates: bool,
-    /// The fate of requests over a tenant's rate: a refusal or a wait.
+    /// What happens to requests over a tenant's rate: a refusal or a wait.
     pub over_rate: OverRate,
-    /// Whether requests are metered. Memory is charged in either case, as limits need it.
+    /// Whether requests are metered. Memory is charged in either case, because limits need it.
     pub metering: bool,
-    /// The most connections at once. One more is told so and closed, as memcached does, unless it
-    /// gets the place of one that has not logged in. Of several users none may have all: each has
-    /// at most seven times as many as all of them together leave.
+    /// Maximum number of connections. A further one receives an error and is closed, as in
+    /// memcached, unless it gets the place of one that has not logged in. No single user among
+    /// several may have all of them: a user has at most seven times as many as all users together
+    /// leave free.
     pub connections_max: usize,
-    /// The most memory that connections may hold together while they wait for their clients, beyond
-    /// the usual buffers of 16 KiB for each direction: requests that are not whole, and answers
-    /// that are not taken. Where there is no room, a connection waits for it, and connections that
-    /// have held some for a second or more are closed, the oldest first.
+    /// Maximum memory that all connections together may hold while they wait for their clients, in
+    /// addition to the usual buffers of 16 KiB per direction: incomplete requests, and answers that
+    /// are not taken. Without room a connection waits for it, and connections that have held room
+    /// for a second or more are closed, the oldest first.
     pub buffers_max: u64,
-    /// How long a client may take to agree on keys and to log in, where it has to.
+    /// Time limit for a client to agree on keys and to log in, where required.
     pub login_timeout: Duration,
-    /// How long a request may take from its first byte to its last, and answers from the moment
-    /// when their client stops taking them. What is large has longer: a second for each 64 KiB.
+    /// Time limit for a request from its first byte to its last, and for answers from the moment
+    /// when their client stops taking them. Large ones have longer: a second for each 64 KiB.
     pub request_timeout: Duration,
-    /// After how long without a request a connection is closed, if ever.
+    /// Idle time without a request after which a connection is closed; `None` for never.
     pub idle_timeout: Option<Duration>,
-    /// How long requests that are under way at shutdown may take to finish.
+    /// Time limit for requests in flight at shutdown to finish.
     pub drain: Duration,
 }
 
 impl Default for Config {
-    /// memcached's own defaults where it has them: 64 MiB of items, values up to 1 MiB, 1024
+    /// memcached's own defaults where they exist: 64 MiB of items, values up to 1 MiB, 1024
     /// connections, no idle timeout.
     fn default() -> Self {
         Config {
@@ -112,7 +112,7 @@ impl Config {
                  other than '/'"
             ));
         }
-        // One level is kept for the strays of the deepest tenant.
+        // One level is reserved for the strays of the deepest tenant.
         if self.depth_max >= submeter::DEPTH_MAX {
             return refuse(format!(
                 "depth_max {} is too deep: {} levels are the most",
@@ -156,7 +156,7 @@ impl Config {
                 return Err(ConfigError::new(error).of(path));
             }
         }
-        // Of those further down nothing is protected beyond what those above them have.
+        // Further down, nothing is protected beyond the protection of the levels above.
         let at_the_top = |path: &str| path.bytes().filter(|byte| *byte == b'/').count() == 1;
         let protects = |path: &str, limits: &TenantLimits| at_the_top(path) && limits.min.is_some();
         let protected = || limits.iter().filter(|(path, limits)| protects(path, limits));
@@ -178,7 +178,7 @@ impl Config {
         if self.connections_max == 0 {
             return refuse("connections_max 0 lets nobody in: use 1 or more".to_owned());
         }
-        // Else a connection could wait for room that there will never be.
+        // Otherwise a connection could wait for room that will never exist.
         let least = 2 * self.value_max as u64 + ONE_REQUEST_BYTES;
         if self.buffers_max < least {
             return refuse(format!(
@@ -239,7 +239,7 @@ impl Config {
         if path == "/" && memory.is_some() {
             return refuse("tenant \"/\" is the whole server: set memory_max".to_owned());
         }
-        // Strays have a limit together, if any: no key names their tenant.
+        // Strays share a limit, if any: no key names their tenant.
         let of_strays = path.strip_suffix(&other(self.delimiter));
         match of_strays.and_then(|path| path.strip_suffix('/')).unwrap_or(path) {
             "" | "/" => Ok(()),
@@ -281,14 +281,14 @@ impl Config {
 /// The default of `tenants_max`.
 pub(crate) const TENANTS_MAX_DEFAULT: usize = 10_000;
 
-/// The largest `tenants_max`, whose groups fit into a tree.
+/// The largest `tenants_max` whose groups fit into a tree.
 const TENANTS_MAX: usize = submeter::GROUPS_MAX_DEFAULT / GROUPS_OF_TENANT - 1;
 
 /// The largest `value_max`: memcached's own ceiling.
 const VALUE_MAX: usize = 1 << 30;
 
-/// The bytes that one connection may hold beside a value in its request and one in its answer: the
-/// longest line, and the text of its answers.
+/// Bytes that one connection may hold in addition to a value in its request and one in its answer:
+/// the longest line, and the text of its answers.
 const ONE_REQUEST_BYTES: u64 = KEYS_LINE_MAX as u64 + (1 << 20);
 
 /// The error for an invalid setting.
@@ -303,14 +303,14 @@ impl ConfigError {
         ConfigError { text, tenants: Vec::new() }
     }
 
-    /// Says that it is about the limits of this tenant, too.
+    /// Adds that the error is about the limits of this tenant.
     pub(crate) fn of(mut self, path: &str) -> ConfigError {
         self.tenants.push(path.to_owned());
         self
     }
 
     /// Returns the paths of the tenants whose limits are wrong, so that a program that read them
-    /// from a file can say where they stand; none where another setting is wrong.
+    /// from a file can say where they are. Empty if another setting is wrong.
     ///
     /// # Examples
     /// ```

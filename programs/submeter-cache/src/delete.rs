@@ -1,4 +1,4 @@
-//! Deleting a tenant: kills its group, drops its items, and waits for what still runs.
+//! Deletes a tenant: kills its group, drops its items, and waits for what is still running.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -18,13 +18,13 @@ use crate::tenant::Tenant;
 pub struct Deletion {
     /// The tenant.
     pub path: String,
-    /// Groups deleted: the tenant and all below it.
+    /// Number of groups deleted: the tenant and everything below it.
     pub groups: usize,
-    /// Items dropped.
+    /// Number of items dropped.
     pub items: u64,
     /// Bytes that those items had been charged.
     pub bytes: u64,
-    /// How long it took, including the wait.
+    /// Duration, including the wait.
     pub took: Duration,
 }
 
@@ -34,7 +34,7 @@ pub struct Deletion {
 pub enum DeleteError {
     /// The path is invalid, or the root's.
     Path(String),
-    /// There is no such tenant, or another deletion was faster.
+    /// There is no such tenant, or another deletion came first.
     NotFound(String),
     /// The tenant is gone, but some of its groups are still held.
     StillHeldError {
@@ -45,9 +45,9 @@ pub enum DeleteError {
     },
 }
 
-/// The first and the longest wait for the release between two rounds; each is twice the last. A
-/// wait ends when the last holder goes; rounds drop what running requests have stored, and advance
-/// epochs.
+/// The first and the longest wait for the release between two rounds; each wait is twice the last.
+/// A wait ends when the last holder is gone. Rounds drop what running requests have stored, and
+/// advance epochs.
 const LOOK_MIN: Duration = Duration::from_millis(1);
 const LOOK_MAX: Duration = Duration::from_millis(50);
 
@@ -55,17 +55,17 @@ impl Cache {
     /// Deletes a tenant with everything below it.
     ///
     /// None of these tenants can be found from then on; the next request for one of their keys
-    /// creates a new tenant of the same name. Requests that were running finish, and count. The
-    /// items are dropped in small portions, so that other connections are not held up; until then
-    /// such an item may still be fetched. The parent's totals keep what the deleted tenants
-    /// counted. The deletion ends when the groups are released: when no request, no answer on its
-    /// way and no handle refers to them.
+    /// creates a new tenant of the same name. Running requests finish, and are counted. The items
+    /// are dropped in small portions, so that other connections are not held up; until it is
+    /// dropped, such an item may still be fetched. The parent's totals keep what the deleted
+    /// tenants counted. The deletion ends when the groups are released: when no request, no answer
+    /// on its way and no handle refers to them.
     ///
     /// If the future is dropped earlier, the tenant stays deleted, and its remaining items expire
     /// or are evicted.
     ///
     /// # Errors
-    /// An invalid path, the root, no such tenant; or a group that is held for longer than
+    /// An invalid path, the root, or no such tenant; or a group that is held for longer than
     /// `patience`: the error names its holders, and the tenant is gone in that case too.
     ///
     /// # Examples
@@ -95,7 +95,7 @@ impl Cache {
         }
         let missing = || DeleteError::NotFound(path.to_owned());
         let group = self.tree().get(path).ok_or_else(missing)?;
-        // Refused only if another deletion was faster: a path never leads to the root here.
+        // Refused only if another deletion came first: a path never leads to the root here.
         let mut killed = group.kill_subtree().map_err(|_| missing())?;
         let mut purge = Purge::new(self, self.tenants().detach(&group));
         let mut done = Deletion {
@@ -118,14 +118,14 @@ impl Cache {
                 let held = killed.iter().map(Killed::holders).collect();
                 return Err(DeleteError::StillHeldError { done, held });
             };
-            // Either way it is time to look again.
+            // Either way it is time to check again.
             let _ = timeout(look.min(left), next.released()).await;
             look = (look * 2).min(LOOK_MAX);
         }
     }
 }
 
-/// Asks by a wait without patience, which finishes a release that is nearly done.
+/// Checks with a zero-length wait, which finishes a release that is nearly done.
 fn is_released(group: &Killed) -> bool {
     group.is_released() || group.released_blocking(Duration::ZERO).is_ok()
 }
@@ -133,7 +133,7 @@ fn is_released(group: &Killed) -> bool {
 /// Drops the items of detached tenants.
 struct Purge<'c> {
     cache: &'c Cache,
-    /// Weak, as a deletion must not hold what it deletes. Tenants that are gone have no items.
+    /// Weak, because a deletion must not hold what it deletes. Tenants that are gone have no items.
     tenants: Vec<Weak<Tenant>>,
 }
 
@@ -142,12 +142,11 @@ impl<'c> Purge<'c> {
         Purge { cache, tenants: tenants.iter().map(Arc::downgrade).collect() }
     }
 
-    /// Drops the items that there are. A running request may store more, which the next round
-    /// drops.
+    /// Drops the items that exist. A running request may store more, which the next round drops.
     async fn round(&mut self, done: &mut Deletion) {
         self.tenants.retain(|tenant| tenant.strong_count() > 0);
         for tenant in &self.tenants {
-            // Released in each turn, as the task may wait there.
+            // Released in each iteration, since the task may wait there.
             while let Some(tenant) = tenant.upgrade() {
                 let purged = self.cache.store().purge(&tenant);
                 drop(tenant);
@@ -193,7 +192,7 @@ impl fmt::Display for DeleteError {
     }
 }
 
-/// The number of held groups that an error's text names.
+/// Number of held groups that the error's text names.
 const HELD_SHOWN: usize = 3;
 
 impl std::error::Error for DeleteError {}

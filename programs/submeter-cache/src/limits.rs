@@ -5,11 +5,11 @@ pub use submeter::limits::Limits as TenantLimits;
 
 use crate::metrics::Metrics;
 
-/// Sets the limits that there are, in place of those before. What neither says is somebody else's,
-/// such as a fleet's lease, and stays as it is.
+/// Sets the limits in `now`, in place of those in `before`. A limit in neither belongs to something
+/// else, such as a fleet's lease, and stays as it is.
 pub(crate) fn replace(now: TenantLimits, before: TenantLimits, group: &Group, metrics: &Metrics) {
     let is_set = |now: Option<u64>, before: Option<u64>| now.or(before).is_some();
-    // The whole server's is a setting of its own.
+    // The limit of the whole server is a setting of its own.
     if group.parent().is_some() {
         if is_set(now.memory, before.memory) {
             group.set_limit(metrics.memory, now.memory);
@@ -50,11 +50,11 @@ pub(crate) fn replace(now: TenantLimits, before: TenantLimits, group: &Group, me
 /// The answer to a client over its tenant's rate, or whose tenant owes CPU time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OverRate {
-    /// `SERVER_ERROR`, and when to try again.
+    /// `SERVER_ERROR`, and when to retry.
     #[default]
     Refuse,
-    /// Nothing: its connection waits, for as long as a request may take to arrive. What would take
-    /// longer is refused at once, unless nobody knows how long it takes: a server without a lease
-    /// of its fleet's rate is waited for.
+    /// Nothing: its connection waits, for as long as a request may take to arrive. A longer wait is
+    /// refused at once, unless its length is unknown: a client of a server without a lease of its
+    /// fleet's rate is made to wait.
     Wait,
 }

@@ -10,9 +10,9 @@ use submeter::{
 pub struct Metrics {
     /// The schema of the cache's tree.
     pub schema: Schema,
-    /// Retrievals: a key of `get` or `gets`, or one `mg`. A `get` of three keys counts three.
+    /// Retrievals: a key of `get` or `gets`, or one `mg`. A `get` of three keys counts as three.
     pub cmd_get: Counter<Count>,
-    /// Stores: `set`, `add`, `replace`, `append`, `prepend`, `cas`, `ms`; refused ones included.
+    /// Stores: `set`, `add`, `replace`, `append`, `prepend`, `cas`, `ms`, including refused ones.
     pub cmd_set: Counter<Count>,
     /// `delete` and `md`.
     pub cmd_delete: Counter<Count>,
@@ -28,45 +28,46 @@ pub struct Metrics {
     pub get_misses: Counter<Count>,
     /// Items held.
     pub items: Gauge<Count>,
-    /// Bytes of requests, line ends and values included.
+    /// Bytes of requests, including line ends and values.
     pub bytes_in: Counter<Bytes>,
     /// Bytes of answers.
     pub bytes_out: Counter<Bytes>,
     /// Memory held by items: key, value and the item's own overhead.
     pub memory: Quota<Bytes>,
-    /// Memory held by connections that wait for their clients: requests that are not whole, and
-    /// answers that are not taken, beyond the usual buffers. Only the root has any, as a tenant
-    /// that is deleted must not wait for a slow client.
+    /// Memory held by connections that wait for their clients, beyond the usual buffers: incomplete
+    /// requests, and answers that are not taken. Only the root has any, since a tenant that is
+    /// deleted must not wait for a slow client.
     pub buffers: Quota<Bytes>,
-    /// Open connections, of which a server has only so many. Only the root has any, as one may
-    /// speak of any tenant.
+    /// Open connections, whose number is limited. Only the root has any, since one connection may
+    /// use keys of any tenant.
     pub connections: Quota<Count>,
     /// Items dropped to make room.
     pub evictions: Counter<Count>,
-    /// Stores after which a tenant was above its `high`, and dropped items of its own.
+    /// Stores after which a tenant was above its `high` and dropped items of its own.
     pub over_high: Counter<Count>,
     /// Items dropped because they had expired.
     pub expired: Counter<Count>,
     /// Stores refused because nothing more could be evicted.
     pub store_failures: Counter<Count>,
-    /// Requests with a key, each key of a retrieval one, as far as a tenant may make only so many
-    /// per time; its counters say how often and how long a tenant was over its rate.
+    /// Requests with a key, limited by a tenant's rate; each key of a retrieval counts as one. The
+    /// counters say how often and how long a tenant was over its rate.
     pub requests: RateLimit<Count>,
     /// CPU time that worker threads spent on requests, measured by the group switch: from the point
     /// where a request names its tenant to the point where the next one does, or where the answers
-    /// of its batch are with the kernel. Reading from a socket is charged to no tenant, as the
+    /// of its batch are with the kernel. Reading from a socket is charged to no tenant, because the
     /// request's tenant is not known yet.
     pub cpu: Counter<Nanoseconds>,
-    /// That CPU time, as far as a tenant may use only so much per time: the switch spends it. Its
-    /// counters say how often and how long requests were not begun, as their tenant owed some.
+    /// That CPU time, limited by a tenant's CPU budget, which the switch spends. The counters say
+    /// how often and how long requests were held back because their tenant owed CPU time.
     pub cpu_budget: RateLimit<Nanoseconds>,
-    /// From the moment when a request could be worked on, as far as the worker knows it, until its
-    /// answer is ready to send: when its last bytes could be read, and what the client sent before
-    /// was done and its answers taken, but for the few requests of one turn. A retrieval of several
-    /// keys counts once per key, as in the other metrics.
+    /// The time from the moment when a request could be worked on, as far as the worker knows,
+    /// until its answer is ready to send. That moment is when its last bytes could be read, the
+    /// client's earlier requests were done and their answers taken, except for the few requests of
+    /// one turn. A retrieval of several keys counts once per key, as in the other metrics.
     pub latency: Histogram<Nanoseconds>,
     /// The part of `latency` in which requests waited: for other connections of their worker, or
-    /// for their tenant's rate. A sum over requests: divided by their number it is the usual wait.
+    /// for their tenant's rate. It is a sum over requests: divided by their number it is the mean
+    /// wait.
     pub waited: Counter<Nanoseconds>,
 }
 
@@ -77,8 +78,8 @@ impl Metrics {
     /// Never in practice: the names are fixed and distinct.
     pub fn new() -> Result<Metrics, SchemaError> {
         let mut s = Schema::builder();
-        // First what each request adds to: eight words, the last of them the sum of the latencies,
-        // which are a line of memory; the buckets behind them begin another.
+        // First the words that each request adds to: eight, the last of them the sum of the
+        // latencies. They fill a cache line; the buckets behind them begin another.
         let cmd_get = s.counter("cmd_get", "Keys asked for by get, gets and mg");
         let cmd_set =
             s.counter("cmd_set", "Stores: set, add, replace, append, prepend, cas and ms");
@@ -150,7 +151,7 @@ mod tests {
             .inspect(|metric| assert_eq!(metric.kind(), MetricKind::Counter, "a word"))
             .map(|metric| metric.name())
             .collect();
-        // With the sum of the latencies, which is in front of their buckets, eight words.
+        // With the sum of the latencies, which precedes their buckets, these are eight words.
         let every =
             ["cmd_get", "cmd_set", "get_hits", "get_misses", "bytes_in", "bytes_out", "cpu"];
         assert_eq!(words, every);

@@ -7,22 +7,22 @@ use submeter::refs::RcuArc;
 
 use crate::tenant::Item;
 
-/// Beyond this many bytes the answers are sent before the next request is parsed: a client that
-/// does not read cannot make its connection hold more than this and one value. What all connections
-/// hold is bounded too, see [`connections`](crate::connections).
+/// Beyond this many bytes the answers are sent before the next request is parsed, so that a client
+/// that does not read cannot make its connection hold more than this and one value. What all
+/// connections together hold is bounded too, see [`connections`](crate::connections).
 const FULL_BYTES: usize = 256 << 10;
 
-/// The most pieces handed to the kernel at once. Linux takes 1024; fewer fill a socket's buffer, as
-/// small values are copied together.
+/// Maximum number of pieces handed to the kernel at once. Linux takes 1024; fewer suffice to fill a
+/// socket's buffer, because small values are copied together.
 pub(crate) const SLICES_MAX: usize = 64;
 
 /// Answers as text with values in between. A value is a reference to its item and is never copied.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     text: Vec<u8>,
-    /// How much of `text` was sent.
+    /// The length of the part of `text` that was sent.
     text_sent: usize,
-    /// How much of `text` belongs to pieces in `parts`.
+    /// The length of the part of `text` that belongs to pieces in `parts`.
     text_cut: usize,
     parts: VecDeque<Part>,
     queued: usize,
@@ -31,14 +31,14 @@ pub(crate) struct Output {
 
 #[derive(Debug)]
 enum Part {
-    /// This many bytes of the text.
+    /// A piece of this many bytes of the text.
     Text(usize),
-    /// A value, from this byte on.
+    /// A value, starting at this byte.
     Value(RcuArc<Item>, usize),
 }
 
 impl Output {
-    /// Returns the text's buffer, once all is sent.
+    /// Returns the text's buffer, once everything is sent.
     pub(crate) fn take_buffer(&mut self) -> Vec<u8> {
         debug_assert!(self.is_empty());
         std::mem::take(&mut self.text)
@@ -60,7 +60,7 @@ impl Output {
         self.bytes(itoa::Buffer::new().format(number).as_bytes());
     }
 
-    /// Adds a line, its end included.
+    /// Adds a line, including its end.
     pub(crate) fn line(&mut self, line: &str) {
         self.bytes(line.as_bytes());
         self.bytes(b"\r\n");
@@ -75,7 +75,7 @@ impl Output {
         self.parts.push_back(Part::Value(item, 0));
     }
 
-    /// Returns how many bytes were ever added.
+    /// Returns the number of bytes added so far.
     pub(crate) fn written(&self) -> usize {
         self.written
     }
@@ -84,7 +84,7 @@ impl Output {
         self.queued >= FULL_BYTES
     }
 
-    /// Returns how many bytes are yet to be sent.
+    /// Returns the number of bytes yet to be sent.
     pub(crate) fn queued(&self) -> usize {
         self.queued
     }
@@ -93,8 +93,8 @@ impl Output {
         self.queued == 0
     }
 
-    /// Returns how much memory it holds: the text's buffer, and values whole, as a part keeps all
-    /// of its item.
+    /// Returns how much memory it holds: the text's buffer, and whole values, since a part of a
+    /// value keeps its whole item.
     pub(crate) fn held(&self) -> usize {
         let values = self.parts.iter().map(|part| match part {
             Part::Text(_) => 0,

@@ -11,15 +11,15 @@ use crate::config::{Config, ConfigError};
 use crate::connections::{Place, Unwelcome};
 use crate::protocol::Access;
 
-/// The longest name and password together, a space between them included: what a client that has
-/// not said who it is may make the server hold.
+/// Maximum length of name and password together, including the space between them: the amount that
+/// an unidentified client may make the server hold.
 pub(crate) const LOGIN_MAX: usize = 512;
 
 /// The users of a server, each confined to a tenant.
 ///
-/// A client says who it is with its first request, as with memcached's own text protocol: it
+/// A client identifies itself with its first request, as with memcached's own text protocol: it
 /// stores `user password` under any key. Until then no other request is executed. Passwords are
-/// compared in constant time; they cross the network as they are.
+/// compared in constant time; they cross the network unencrypted.
 ///
 /// # Examples
 /// ```
@@ -32,13 +32,13 @@ pub(crate) const LOGIN_MAX: usize = 512;
 /// # Ok::<(), submeter_cache::ConfigError>(())
 /// ```
 ///
-/// Cloning copies a handle, by which they can be [replaced](Users::replace).
+/// Cloning copies a handle, through which they can be [replaced](Users::replace).
 #[derive(Clone)]
 pub struct Users {
     current: Arc<watch::Sender<Arc<ByName>>>,
 }
 
-/// Users, by what clients call them.
+/// Users by login name.
 pub(crate) type ByName = HashMap<Vec<u8>, User>;
 
 /// One user.
@@ -50,12 +50,12 @@ pub(crate) struct User {
 
 impl Users {
     /// Reads lines of `USER:PASSWORD`, memcached's own format, or `USER:PASSWORD /TENANT`. A user
-    /// without a tenant is confined to `/USER`; that of `/` may do everything. Empty lines are
-    /// skipped, and what follows a `#` at the beginning of a line or behind a blank.
+    /// without a tenant is confined to `/USER`; a user of `/` may do everything. Empty lines are
+    /// skipped, as is everything after a `#` at the beginning of a line or after a blank.
     ///
     /// # Errors
-    /// A line that is none of this, a user who is named twice, a tenant that cannot be, or no user
-    /// at all; the error names the line and the remedy, and never a password.
+    /// A line in another format, a user who is named twice, an impossible tenant, or no user at
+    /// all; the error names the line and the remedy, and never a password.
     pub fn parse(text: &str, config: &Config) -> Result<Users, ConfigError> {
         let mut by_name = HashMap::new();
         for (index, line) in text.lines().enumerate() {
@@ -75,10 +75,10 @@ impl Users {
         Ok(Users { current: Arc::new(watch::Sender::new(Arc::new(by_name))) })
     }
 
-    /// Lets `others` log in from now on, in place of those that could so far, at each server that
-    /// has a clone of this handle. Connections stay, but for those of a user who is no longer there
-    /// or has another tenant, which end. A new password ends none, so that it can be given out
-    /// before it is used.
+    /// Lets `others` log in from now on, in place of the current users, at each server that has a
+    /// clone of this handle. Connections stay, except those of a user who no longer exists or has
+    /// another tenant, which end. A new password ends none, so that it can be handed out before it
+    /// is used.
     ///
     /// # Examples
     /// ```
@@ -94,20 +94,20 @@ impl Users {
         self.current.send_replace(others);
     }
 
-    /// Returns how many there are.
+    /// Returns the number of users.
     #[must_use]
     pub fn len(&self) -> usize {
         self.current.borrow().len()
     }
 
-    /// Returns whether there is none, which [`parse`](Users::parse) refuses.
+    /// Returns whether there are no users, which [`parse`](Users::parse) refuses.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.current.borrow().is_empty()
     }
 
-    /// Gives the place to the user whom `login` names, if there is one. Nobody is replaced
-    /// meanwhile: who has a place is found by those who end what is replaced.
+    /// Gives the place to the user whom `login` names, if there is one. No user is replaced in the
+    /// meantime: a connection that has a place is found by the task that ends replaced ones.
     pub(crate) fn enter(
         &self,
         login: &[u8],
@@ -122,13 +122,13 @@ impl Users {
         is_right.then(|| (user.access.clone(), entered()))
     }
 
-    /// Returns what changes when they are replaced.
+    /// Returns a receiver that changes when they are replaced.
     pub(crate) fn subscribe(&self) -> watch::Receiver<Arc<ByName>> {
         self.current.subscribe()
     }
 }
 
-/// Returns what the keys of those users begin with who are confined to a tenant.
+/// Returns the key prefixes of the users who are confined to a tenant.
 pub(crate) fn prefixes(users: &ByName) -> impl Iterator<Item = &[u8]> {
     users.values().filter_map(|user| match &user.access {
         Access::Within(prefix) => Some(&**prefix),
@@ -143,7 +143,7 @@ pub(crate) fn access<'a>(users: &'a ByName, name: &str) -> Option<&'a Access> {
 
 impl User {
     fn parse<'a>(line: &'a str, config: &Config) -> Result<(&'a str, User), String> {
-        // No password has a blank, and no tenant begins like this.
+        // No password contains a blank, and no tenant begins like this.
         let mut words = line.split_whitespace().take_while(|word| !word.starts_with('#'));
         let login = words.next().unwrap_or_default();
         let tenant = words.next();
@@ -180,7 +180,7 @@ impl User {
 }
 
 impl fmt::Debug for Users {
-    /// Without the passwords.
+    /// Shows the users without the passwords.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Users").field("len", &self.len()).finish_non_exhaustive()
     }

@@ -90,7 +90,7 @@ fn a_malformed_stores_value_is_no_command() {
         assert!(refused.starts_with("CLIENT_ERROR "), "{refused:?} to {line:?}");
         assert_eq!(rest, "END\r\n", "to {line:?}");
     }
-    // The end of a refused value is found too where the client wants no answer.
+    // The end of a refused value is found even if the client wants no answer.
     let request = "set k x 0 4 noreply\r\nmn\r\n\r\nmn x\r\n";
     assert_eq!(server.connect().ask(request), "MN");
     is_well(&server);
@@ -199,7 +199,7 @@ fn binary_garbage_without_lines_is_closed() {
     let server = start_default();
     let mut client = server.connect();
     let mut rng = fastrand::Rng::with_seed(1);
-    // Any bytes but a line feed.
+    // Any bytes except a line feed.
     let bytes = std::iter::repeat_with(|| 0x80 | rng.u8(..));
     client.send(bytes.take(100_000).collect::<Vec<_>>());
     assert_eq!(client.rest(), b"", "without a word");

@@ -1,5 +1,5 @@
-//! What has left the store and waits to be freed. A process of its own: a guard that a test holds
-//! delays what every cache of its process frees.
+//! What has left the store and waits to be freed. It has a process of its own: a guard that a test
+//! holds delays what every cache of its process frees.
 
 mod common;
 
@@ -13,10 +13,10 @@ use submeter::refs::pin;
 use submeter_cache::Config;
 
 const MEMORY: u64 = 16 << 20;
-/// An eighth of that, with what each of two threads releases at once.
+/// An eighth of the memory, plus what each of two threads releases at once.
 const WAITING_MAX: u64 = (2 << 20) + 2 * (64 << 10) + VALUE;
 const VALUE: u64 = 16 << 10;
-/// Long enough for a thousand stores, where nothing holds them.
+/// Long enough for a thousand stores, where nothing holds them up.
 const A_WHILE: Duration = Duration::from_millis(200);
 
 /// One test at a time: they share what waits.
@@ -30,8 +30,8 @@ fn set(client: &mut Client, key: &str) {
     assert_eq!(client.set(key, &[b'v'; VALUE as usize]), "STORED");
 }
 
-/// Has a client release values with another thread in a guard, and returns how many it released
-/// until the guard was left.
+/// Makes a client release values while another thread is in a guard, and returns how many it
+/// released before the guard was left.
 fn released_beside_a_guard(server: &Running, release: impl FnOnce(&AtomicU64) + Send) -> u64 {
     let released = AtomicU64::new(0);
     let count = || released.load(Ordering::Relaxed);

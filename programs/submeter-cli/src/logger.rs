@@ -1,4 +1,4 @@
-//! The log of a server: what it does and warns of, on standard error.
+//! The log of a server: its actions and warnings, on standard error.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -12,19 +12,19 @@ use submeter_terminal::{self as show, Failure};
 
 use crate::cli::{LogArgs, LogForm};
 
-/// Starts the log of the process. Without flags it has warnings alone, each on one line.
+/// Starts the log of the process. Without flags it has only warnings, each on one line.
 pub(crate) fn start(args: LogArgs) {
     let log = match args.log {
         LogForm::Plain => &Logger(plain),
         LogForm::Json => &Logger(json),
     };
-    // It fails where a log was started before, which then is the log.
+    // This fails if a log was started before; that log then stays.
     if log::set_logger(log).is_ok() {
         log::set_max_level(if args.verbose { LevelFilter::Info } else { LevelFilter::Warn });
     }
 }
 
-/// Reports a failure as the log's form wants it: a program that reads JSON reads nothing else.
+/// Reports a failure in the log's format: a program that reads JSON reads nothing else.
 pub(crate) fn report(args: LogArgs, failure: Failure) -> Result<ExitCode, Failure> {
     match args.log {
         LogForm::Plain => Err(failure),
@@ -35,12 +35,12 @@ pub(crate) fn report(args: LogArgs, failure: Failure) -> Result<ExitCode, Failur
     }
 }
 
-/// Writes each record in one form, and each as a whole.
+/// A logger that writes each record in one format and as a whole.
 struct Logger(fn(&Record<'_>) -> String);
 
 impl Log for Logger {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        // What dependencies say of themselves is of no use to an operator.
+        // Records of dependencies are of no use to an operator.
         metadata.target().starts_with(env!("CARGO_CRATE_NAME"))
     }
 
@@ -53,7 +53,7 @@ impl Log for Logger {
     fn flush(&self) {}
 }
 
-/// Writes a line as every command does: `warning: text`, with fields behind.
+/// Formats a record as every command does: `warning: text`, followed by the fields.
 fn plain(record: &Record<'_>) -> String {
     let (word, style) = match record.level() {
         Level::Error => ("error", AnsiColor::Red.on_default().bold()),
@@ -62,17 +62,17 @@ fn plain(record: &Record<'_>) -> String {
     };
     let mut line = record.args().to_string();
     each_field(record, |name, value| {
-        // A text may be a client's, with line ends in it.
+        // A text may come from a client and contain line breaks.
         let _ = match value.to_borrowed_str() {
             Some(text) => write!(line, " {name}={text:?}"),
             None => write!(line, " {name}={value}"),
         };
     });
-    // Names are in it, which clients choose.
+    // The line contains names that clients choose.
     format!("{style}{word}:{style:#} {}\n", show::plain(&line))
 }
 
-/// Writes an object, with fields beside the message.
+/// Formats a record as an object, with fields beside the message.
 fn json(record: &Record<'_>) -> String {
     let mut object = Map::new();
     let at = humantime::format_rfc3339_micros(SystemTime::now());
@@ -88,7 +88,7 @@ fn json(record: &Record<'_>) -> String {
 }
 
 fn each_field(record: &Record<'_>, each: impl FnMut(&str, &Value<'_>)) {
-    // It fails only where the visitor does.
+    // This fails only if the visitor does.
     let _ = record.key_values().visit(&mut Each(each));
 }
 

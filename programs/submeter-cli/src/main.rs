@@ -20,11 +20,12 @@ use crate::cli::Command;
 use submeter_alloc::Chosen;
 use submeter_terminal::Failure;
 
-/// Knows whose blocks are where `serve --heap` asks; else it only passes them on.
+/// Attributes blocks to tenants if `serve --heap` asks for it; otherwise only passes allocations
+/// on.
 #[global_allocator]
 static HEAP: Chosen<System> = Chosen::new(System);
 
-/// Where to find what was a command of this program.
+/// Where to find what used to be a command of this program.
 const BENCH: &str = "the bench is a program of its own, in the sources: cargo run --release -p submeter-bench -- --help";
 
 fn main() -> ExitCode {

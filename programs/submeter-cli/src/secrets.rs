@@ -12,7 +12,7 @@ pub(crate) fn read(flag: &str, path: &Path) -> Result<String, Failure> {
     let name = path.display();
     let cannot = |e| Failure::new(format_args!("cannot read {name}: {e}; {flag} names the file"));
     let file = File::open(path).map_err(cannot)?;
-    // Of the file that is open: the name may mean another one by now.
+    // The mode of the open file: the name may refer to another file already.
     let mode = file.metadata().map_err(cannot)?.permissions().mode();
     if mode & 0o007 != 0 {
         return Err(Failure::new(format_args!(

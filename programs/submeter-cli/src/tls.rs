@@ -1,4 +1,4 @@
-//! TLS for both ports of the server, and for what asks it.
+//! TLS for both ports of the server, and for its clients.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,8 +26,8 @@ pub(crate) struct Served {
     shown: Arc<Shown>,
 }
 
-/// The certificate that clients are shown, with its key. A new one is shown to later
-/// connections: those that have agreed on keys keep them.
+/// The certificate that clients are shown, with its key. A new one is shown to later connections;
+/// connections that have agreed on keys keep them.
 #[derive(Debug)]
 struct Shown(Mutex<Arc<CertifiedKey>>);
 
@@ -38,7 +38,7 @@ impl ResolvesServerCert for Shown {
 }
 
 impl Served {
-    /// Reads a certificate, with those that lead to its authority after it, and its key.
+    /// Reads a certificate, followed by those that lead to its authority, and its key.
     pub(crate) fn read(certificate: &Path, key: &Path) -> Result<Served, Failure> {
         let shown = Arc::new(Shown(Mutex::new(read(certificate, key)?)));
         let config = ServerConfig::builder_with_provider(provider())
@@ -53,7 +53,7 @@ impl Served {
         Arc::clone(&self.config)
     }
 
-    /// Shows what `new` was read with.
+    /// Replaces the certificate with that of `new`.
     pub(crate) fn replace(&self, new: &Served) {
         let new = Arc::clone(&new.shown.0.lock());
         *self.shown.0.lock() = new;
@@ -93,7 +93,7 @@ pub(crate) fn private_key(
     let text = secrets::read(flag, path)?.into_bytes();
     let key = PrivateKeyDer::from_pem_slice(&text).map_err(|_| {
         let name = path.display();
-        // `ENCRYPTED PRIVATE KEY`, or what stands in the head of an older form.
+        // `ENCRYPTED PRIVATE KEY`, or the header of an older format.
         if text.windows(9).any(|word| word == b"ENCRYPTED") {
             return Failure::new(format_args!(
                 "the key in {name} has a passphrase, for which nobody can be asked: write it \

@@ -6,16 +6,16 @@ use std::sync::Once;
 use parking_lot::Mutex;
 use submeter_cache::{Crowd, Foreign, Server};
 
-/// Has a server tell the operator.
+/// Makes a server report to the operator.
 pub(crate) fn told(server: Server) -> Server {
     server.on_shortage(tell).on_crowd(crowd).on_foreign(foreign)
 }
 
-/// Prints a warning, the first time in the life of the process: clients that wait would otherwise
-/// make a line of each attempt. `listen_disabled_num` of `stats` counts on.
+/// Prints a warning the first time in the life of the process: waiting clients would otherwise
+/// cause a line per attempt. `listen_disabled_num` of `stats` continues to count.
 pub(crate) fn tell(error: &io::Error) {
     static TOLD: Once = Once::new();
-    // The client's doing, and no shortage.
+    // This is the client's doing, not a shortage.
     if error.kind() == io::ErrorKind::ConnectionAborted {
         return;
     }
@@ -35,8 +35,8 @@ fn crowd(crowd: &Crowd) {
     );
 }
 
-/// Prints a warning of the first client in the life of the process that speaks a protocol: each
-/// would otherwise make a line of each attempt.
+/// Prints a warning about the first client in the life of the process that speaks a foreign
+/// protocol: each attempt would otherwise cause a line.
 fn foreign(foreign: &Foreign) {
     static TOLD: Mutex<Vec<&str>> = Mutex::new(Vec::new());
     let mut told = TOLD.lock();

@@ -1,10 +1,9 @@
 //! Hostile clients, one kind at a time: how much memory the server takes, and how long another
-//! client waits. A program of its own, because it takes thousands of descriptors.
+//! client waits. It is a program of its own, because it takes thousands of descriptors.
 //!
-//! Both are asserted. A waiting time says nothing where the machine keeps even an echo waiting that
-//! the server has no part in, or the server's own threads: such a row says `too noisy`, and of it
-//! only the memory counts.
-//! A release build has 10,000 tenants, a debug build 1,000.
+//! Both are asserted. A waiting time says nothing if the machine delays even an echo in which the
+//! server plays no part, or the server's own threads: such a row says `too noisy`, and only its
+//! memory counts. A release build has 10,000 tenants, a debug build 1,000.
 //!
 //! ```text
 //! cargo test --release -p submeter-cli --test hostile -- --nocapture
@@ -26,27 +25,27 @@ const TENANTS: usize = if cfg!(debug_assertions) { 1_000 } else { 10_000 };
 /// How long each kind of client runs.
 const TIME: Duration = Duration::from_millis(if cfg!(debug_assertions) { 1500 } else { 6000 });
 
-/// How long an answer may take on a busy machine.
+/// Time limit for an answer on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long the neighbour's answers may take, at the 99th percentile. On a quiet machine they take
-/// a hundredth of it; a server that made lists on the threads that serve took seven seconds.
+/// Time limit for the neighbour's answers, at the 99th percentile. On a quiet machine they take a
+/// hundredth of it; a server that made lists on its serving threads took seven seconds.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// A row is too noisy unless the neighbour waited for longer than the longest echo took, times
-/// this. The longest, not a percentile: a neighbour that waits much has few answers, and a single
-/// pause of the machine decides about its percentile.
+/// this. It is the longest, not a percentile: a neighbour that waits much has few answers, and a
+/// single pause of the machine decides its percentile.
 const NOISE: u32 = 10;
 
-/// A row is too noisy as well where the server's threads waited for a CPU for as long as they ran,
-/// times this. An echo does not show that: who computes little is given a CPU soon. A machine with
-/// nothing else to do keeps them waiting for half of that, for the clients' sake.
+/// A row is also too noisy if the server's threads waited for a CPU for as long as they ran, times
+/// this. An echo does not show that: a thread that computes little gets a CPU soon. A machine with
+/// nothing else to do keeps them waiting for half of that, because of the clients.
 const STARVED: u32 = 2;
 
 const MIB: u64 = 1 << 20;
 
-/// The memory of a server without tenants beside items and buffers: code, stacks, spare buffers,
-/// the allocator's arenas and its free memory.
+/// The memory of a server without tenants, apart from items and buffers: code, stacks, spare
+/// buffers, the allocator's arenas and its free memory.
 const BASE: u64 = 80 * MIB;
 
 /// `--memory`, and the default of `--buffers`.
@@ -59,8 +58,8 @@ const CONNECTION: u64 = 40 << 10;
 /// What the page keeps of the last two minutes (`BYTES_MAX` of `history.rs`).
 const HISTORY: u64 = 12 * MIB;
 
-/// A copy of one tenant's values. The page has two copies of all, the older one for rates, and
-/// makes a third.
+/// A copy of one tenant's values. The page has two copies of all values, the older one for rates,
+/// and makes a third.
 const COPY: u64 = 2 << 10;
 const COPIES: u64 = 3;
 
@@ -73,9 +72,9 @@ struct World {
 impl World {
     fn start() -> World {
         let free = ["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--memory", "16m"];
-        // Values are given back as soon as they are free. By itself glibc raises this threshold
-        // when the first one is, and keeps later ones in its arenas: of the same clients 94 MiB
-        // were resident, or 187.
+        // Values are given back as soon as they are free. By default glibc raises this threshold
+        // when the first one is freed, and keeps later ones in its arenas: with the same clients
+        // either 94 MiB or 187 MiB were resident.
         let threshold = ("MALLOC_MMAP_THRESHOLD_", "131072");
         let mut server = SUBMETER.start_in(&free, &[threshold]);
         let page = server.address_after("http://");
@@ -115,8 +114,8 @@ impl World {
         self.status("VmRSS") << 10
     }
 
-    /// Returns how long its threads ran, and how long they waited for a CPU; nothing where the
-    /// kernel does not say.
+    /// Returns how long its threads ran, and how long they waited for a CPU; zero if the kernel
+    /// does not report it.
     fn ran_and_waited(&self) -> [Duration; 2] {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.server.id()));
         let mut sums = [0; 2];
@@ -130,7 +129,7 @@ impl World {
         sums.map(Duration::from_nanos)
     }
 
-    /// Reads a document whole and returns its length.
+    /// Reads a whole document and returns its length.
     fn length(&self, target: &str) -> u64 {
         let mut stream = connect(self.page);
         write!(stream, "GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
@@ -164,7 +163,7 @@ fn push(stream: &mut TcpStream, bytes: &[u8]) {
     let _ = stream.write_all(bytes);
 }
 
-/// Asks again and again, and notes how long each answer takes.
+/// A client that asks repeatedly, and records how long each answer takes.
 struct Asker {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Vec<Duration>>,
@@ -196,7 +195,7 @@ impl Asker {
         let stopped = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
             let mut waited = Vec::new();
-            // Relaxed: a plain signal to stop. One answer at least.
+            // Relaxed: a plain signal to stop. At least one answer is awaited.
             while waited.is_empty() || !stopped.load(Ordering::Relaxed) {
                 let began = Instant::now();
                 ask(&mut client, request, answer);
@@ -226,14 +225,14 @@ struct Row {
     peak: u64,
     bound: u64,
     waited: (Duration, Duration),
-    /// The longest that the echo took.
+    /// The longest time that the echo took.
     noise: Duration,
     /// Whether the server had too little of the machine.
     starved: bool,
 }
 
 impl Row {
-    /// Whether the server kept the neighbour waiting, and not the machine.
+    /// Returns whether the server kept the neighbour waiting, rather than the machine.
     fn kept_waiting(&self) -> bool {
         self.waited.0 > WAIT_MAX && !self.is_too_noisy()
     }
@@ -314,7 +313,7 @@ fn slow_bytes(world: &World) {
     }
 }
 
-/// Connects as fast as it can and closes no connection.
+/// Connects as fast as possible and closes no connection.
 fn flood(world: &World) {
     let clients: Vec<TcpStream> = (0..3000).map(|_| connect(world.cache)).collect();
     // Admitted clients receive nothing; the neighbour holds one of the places.
@@ -334,7 +333,7 @@ fn deaf_to_get(world: &World) {
     });
 }
 
-/// No hostile client takes more than its bound or keeps a neighbour from its answers.
+/// No hostile client exceeds its bound or keeps a neighbour from its answers.
 #[test]
 fn hostile_clients_stay_within_their_bounds() {
     let files = rlimit::increase_nofile_limit(8192).expect("the limit can be read");
@@ -363,14 +362,14 @@ fn hostile_clients_stay_within_their_bounds() {
 
     let world = World::with_tenants();
     let tenants = world.resident() + held;
-    // A list has about 430 bytes per tenant; the snapshot that it is made of, about 2 KiB.
+    // A list takes about 430 bytes per tenant; the snapshot that it is made from, about 2 KiB.
     let list = TENANTS as u64 * (4 * 500 + 4096);
     rows.push(row("200 that do not read `stats tenants`", &world, tenants + list, |w| {
         crowd(w.cache, 200, |_| b"stats tenants\r\n".repeat(30));
     }));
     // Versions that clients read (`VERSIONS_MAX`, `FULLS_MAX` of `sampler.rs`), and one in the
-    // making: its buffer may be twice as large as what is in it, and the smaller one from which it
-    // grew is still there.
+    // making: its buffer may be twice as large as its content, and the smaller one from which it
+    // grew still exists.
     let in_the_making = 3;
     for (kind, target, versions, n) in [
         ("100 that do not read /metrics", "/metrics", 2, 100),

@@ -2,7 +2,7 @@
 
 use super::verb::Verb;
 
-/// The longest line of an answer: far more than a key, flags, length and token need.
+/// Maximum length of an answer's line: far more than a key, flags, length and token need.
 const LINE_MAX: usize = 1024;
 
 /// A server's answer to one request.

@@ -2,19 +2,19 @@
 
 use std::time::{Duration, Instant};
 
-/// A tenant that at times sends much more than its share, so that the others feel it.
+/// A tenant that sometimes sends much more than its share, so that the others feel it.
 ///
-/// Its connections are its own: on shared ones a burst would only take turns from the others in
+/// It has its own connections: on shared ones a burst would only take turns from the others inside
 /// the client, where no server could help them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Burst {
     /// Index into the plan's tenants.
     pub tenant: usize,
-    /// Connections beside those of the plan.
+    /// Connections in addition to those of the plan.
     pub connections: usize,
     /// The time from the start of one burst to that of the next.
     pub every: Duration,
-    /// How long each lasts, at the end of that time: a load begins quietly.
+    /// How long each burst lasts, at the end of that time: a load begins quietly.
     pub lasts: Duration,
 }
 

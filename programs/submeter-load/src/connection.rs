@@ -22,7 +22,7 @@ use super::stream::{Request, Stream, Tenant};
 use super::tally::{Corruption, Tallies};
 use super::verb::Verb;
 
-/// How long connecting may take.
+/// Time limit for connecting.
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long a server may leave requests unanswered.
 const QUIET: Duration = Duration::from_secs(10);
@@ -30,7 +30,8 @@ const QUIET: Duration = Duration::from_secs(10);
 const CLOSED: &str = "it closed the connection";
 /// Tokens for `cas` kept per tenant.
 const TOKENS_MAX: usize = 16;
-/// Stores that fills may replace, per tenant: after a cold start the mix must return to normal.
+/// Maximum number of stores that fills may replace, per tenant: after a cold start the mix must
+/// return to normal.
 const FILLED_MAX: u32 = 64;
 /// The buffer size of one read.
 const READ: usize = 64 << 10;
@@ -48,7 +49,7 @@ pub struct Shared {
     pub seed: u64,
     /// Requests that a connection may have in flight.
     pub pipeline: usize,
-    /// The time between two requests of one connection; `None` for as fast as answers arrive.
+    /// The time between two requests of one connection; `None` to send as fast as answers arrive.
     pub interval: Option<Duration>,
     /// The answers so far.
     pub progress: Progress,
@@ -59,10 +60,10 @@ pub struct Shared {
 pub enum Role {
     /// The mix of all tenants, up to a number of requests.
     Mix {
-        /// The number.
+        /// The number of requests.
         requests: u64,
     },
-    /// The bursts of one tenant, counted from a moment.
+    /// The bursts of one tenant, timed from this moment.
     Burst(Burst, Instant),
 }
 
@@ -79,7 +80,7 @@ struct Sent {
 #[derive(Debug, Default)]
 struct Memory {
     tokens: VecDeque<(u32, u64)>,
-    /// Fills for which no store of the mix was left out yet.
+    /// Fills for which no store of the mix has been omitted yet.
     filled: u32,
 }
 
@@ -102,7 +103,7 @@ struct Connection<'a> {
     /// Whether requests are overdue because answers are.
     behind: bool,
     role: Role,
-    /// Answers to requests before it are forgotten; `None` once that is over.
+    /// Answers to requests before this moment are discarded; `None` once that is over.
     counts_from: Option<Instant>,
     stopping: bool,
 }
@@ -143,10 +144,10 @@ pub async fn drive(
     drive_from(shared, socket, index, role, Instant::now(), stop).await
 }
 
-/// As [`drive`], with answers that count only where requests were sent after a moment.
+/// The same as [`drive`], but answers count only if their requests were sent after a moment.
 ///
 /// # Errors
-/// As [`drive`].
+/// The same as [`drive`].
 pub async fn drive_from(
     shared: &Shared,
     socket: &TcpStream,
@@ -181,7 +182,7 @@ pub async fn drive_from(
         stopping: false,
     };
     connection.run(socket, &mut stop).await?;
-    // Nothing was answered that was asked after the warm-up.
+    // No request sent after the warm-up was answered.
     if connection.counts_from.is_some() {
         connection.tallies.begin();
     }
@@ -229,7 +230,7 @@ impl Connection<'_> {
     /// Returns when to check again even if the socket stays quiet.
     fn wake(&self, ended: bool) -> Instant {
         let full = self.sent.len() >= self.shared.pipeline;
-        // With nothing in flight this wake-up is needless but harmless.
+        // With nothing in flight this wake-up is unnecessary but harmless.
         let lost = self.heard + QUIET;
         if let Role::Burst(burst, started) = self.role
             && self.sent.is_empty()

@@ -28,7 +28,7 @@ pub struct Plan {
     pub seconds: Option<Duration>,
     /// The total number of requests; `None` for no limit.
     pub requests: Option<u64>,
-    /// Requests per second over all connections; `None` for as fast as answers arrive.
+    /// Requests per second over all connections; `None` to send as fast as answers arrive.
     pub rate: Option<u64>,
     /// The number of connections.
     pub connections: usize,
@@ -36,16 +36,16 @@ pub struct Plan {
     pub pipeline: usize,
     /// Seed of keys and operations.
     pub seed: u64,
-    /// For how long nothing is counted, before the rest is.
+    /// How long to run before anything is counted.
     pub warm_up: Duration,
-    /// Within which time connections start, one after the other.
+    /// The time within which connections start, one after the other.
     pub ramp: Duration,
     /// A tenant that bursts, if any; `requests` and `rate` do not count its bursts.
     pub burst: Option<Burst>,
 }
 
 impl Plan {
-    /// Returns how many connections are made.
+    /// Returns the number of connections to make.
     pub fn all_connections(&self) -> usize {
         self.connections + self.burst.map_or(0, |burst| burst.connections)
     }
@@ -54,13 +54,14 @@ impl Plan {
 /// The result of a load.
 #[derive(Debug)]
 pub struct Outcome {
-    /// From the first request that counts to the last answer.
+    /// From the first counted request to the last answer.
     pub took: Duration,
     /// The counts.
     pub tallies: Tallies,
 }
 
-/// Names tenants: the built-in ones `tenant1` and so on, those of a file as in the file.
+/// Names tenants: `tenant1` and so on for the built-in ones, and the names in the file for those of
+/// a file.
 ///
 /// Beyond the number of built-in tenants, traffic starts over with that of the first one; tenants
 /// of a file are not repeated.
@@ -130,7 +131,7 @@ pub async fn drive(plan: &Plan, mut stop: watch::Receiver<bool>) -> Result<Outco
             let mut stops = stopped.clone();
             tokio::select! {
                 () = tokio::time::sleep_until(starts.into()) => {}
-                // Stopped before it began, it sends nothing.
+                // Stopped before the start, it sends nothing.
                 _ = stops.wait_for(|&stop| stop) => {}
             }
             connection::drive_from(&shared, &socket, index, role, counts_from, stopped).await

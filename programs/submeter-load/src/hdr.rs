@@ -2,10 +2,10 @@
 
 use hdrhistogram::Histogram;
 
-/// How many lines there are for each half of what is left, as HdrHistogram's own tools have.
+/// The number of lines for each half of the remainder, as in HdrHistogram's own tools.
 const TICKS: u32 = 5;
 
-/// Sub-buckets of three digits.
+/// Number of sub-buckets for three digits.
 const SUB_BUCKETS: u32 = 2048;
 
 /// Writes a histogram of nanoseconds as percentiles in milliseconds.
@@ -21,7 +21,7 @@ pub fn text(h: &Histogram<u64>) -> String {
         counted += step.count_since_last_iteration();
         let (value, part) = (ms(step.value_iterated_to() as f64), step.quantile_iterated_to());
         text.push_str(&format!("{value:>12.3} {part:>14.12} {counted:>10}"));
-        // There is no such number for all of them.
+        // The last line, which covers all values, has no such number.
         match part < 1.0 {
             true => text.push_str(&format!(" {:>14.2}\n", 1.0 / (1.0 - part))),
             false => text.push('\n'),

@@ -1,8 +1,8 @@
 //! A load generator that draws from production statistics and checks every value that it reads.
 //!
 //! [`profile`] describes a tenant's traffic, [`stream`] draws its requests, [`pattern`] makes and
-//! checks its values, [`connection`] drives one connection and counts, and [`drive`] runs all of
-//! them.
+//! checks its values, [`connection`] drives one connection and counts, and [`drive`] runs all
+//! connections.
 //!
 //! The statistics are means, so the load makes some assumptions:
 //! - Value lengths are spread evenly from half the mean to one and a half times the mean, and each

@@ -75,7 +75,7 @@ impl Pattern {
     }
 
     /// Checks a value that was read; an error says what is wrong with it. A value of another length
-    /// is right too where all of it follows from that length: a run with another `--data-size`
+    /// is also correct if all of it follows from that length: a run with another `--data-size`
     /// stored it.
     pub fn check(&self, shape: Shape, got: &[u8]) -> Result<(), String> {
         if shape.counter {
@@ -189,7 +189,7 @@ mod tests {
         assert!(pattern.check(shape(7, 300), &[&value[..], b"x"].concat()).is_err());
     }
 
-    /// What a run with another size has stored is right, and nothing else of that length is.
+    /// What a run with another size has stored is correct, and nothing else of that length is.
     #[test]
     fn values_of_another_run_are_recognised() {
         let pattern = Pattern::default();

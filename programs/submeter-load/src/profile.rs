@@ -22,10 +22,10 @@ cluster53,36,9213,1.38,1.2061,4122,4122,get=0.89;set=0.03;prepend=0.09,30d:0.66;
 cluster50,18,67485,0.24,1.2816,101492,153,get=0.52;set=0.48,900s:0.73;1200s:0.24;1199s:0.03
 ";
 
-/// The maximum of keys per tenant. Production working sets reach terabytes, but the skew is what
+/// Maximum number of keys per tenant. Production working sets reach terabytes, but the skew is what
 /// matters.
 const KEYS_MAX: f64 = 100_000.0;
-/// The minimum of keys: with fewer, every request would hit the same few items.
+/// Minimum number of keys: with fewer, every request would hit the same few items.
 const KEYS_MIN: f64 = 1_000.0;
 /// The number of keys if the working set is unknown.
 const KEYS_UNKNOWN: f64 = 10_000.0;
@@ -52,7 +52,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Returns the medians of the study's 54 clusters, for figures that a file does not have.
+    /// Returns the medians of the study's 54 clusters, for figures that are missing from a file.
     pub fn typical(source: &str) -> Profile {
         Profile {
             source: source.to_owned(),
@@ -66,7 +66,7 @@ impl Profile {
         }
     }
 
-    /// Returns how many keys the tenant has.
+    /// Returns the number of the tenant's keys.
     pub fn keys(&self) -> u32 {
         let item = f64::from(self.key_bytes + self.value_bytes).max(1.0);
         let keys =
@@ -74,15 +74,16 @@ impl Profile {
         keys.clamp(KEYS_MIN, KEYS_MAX) as u32
     }
 
-    /// Replaces the mix by stores and retrievals. Values stay as its own commands make them: runs
-    /// with and without it take each other's for right, and `incr` finds the numbers it counts.
+    /// Replaces the mix by stores and retrievals. Values stay as the profile's own commands make
+    /// them: runs with and without the replacement accept each other's values, and `incr` finds the
+    /// numbers that it counts.
     pub fn set_ratio(&mut self, set: f64, get: f64) {
         self.operations.retain(|(verb, _)| !matches!(verb, Verb::Set | Verb::Get));
         self.operations.iter_mut().for_each(|(_, share)| *share = 0.0);
         self.operations.extend([(Verb::Set, set), (Verb::Get, get)]);
     }
 
-    /// Returns whether values are as any of `verbs` makes them, used or not.
+    /// Returns whether any of `verbs` determines the form of values, whether it is used or not.
     pub fn knows(&self, verbs: &[Verb]) -> bool {
         self.operations.iter().any(|(verb, _)| verbs.contains(verb))
     }

@@ -69,7 +69,7 @@ pub async fn show(progress: &Progress, seconds: Option<Duration>, requests: Opti
     }
 }
 
-/// What the display says.
+/// The content of the display.
 struct Moment {
     elapsed: Duration,
     answered: u64,
@@ -77,14 +77,14 @@ struct Moment {
     corrupt: u64,
 }
 
-/// A line on standard error that is drawn again and again, and cleared at the end.
+/// A line on standard error that is redrawn repeatedly, and cleared at the end.
 struct Bar {
     seconds: Option<Duration>,
     requests: Option<u64>,
     is_shown: bool,
 }
 
-/// Of the bar, in characters.
+/// Width of the bar, in characters.
 const WIDTH: usize = 30;
 
 impl Bar {
@@ -93,8 +93,8 @@ impl Bar {
     }
 
     /// Leaves the cursor at the start of the line, so that a `^C` echoed there is cleared with it.
-    /// What does not fit into the terminal is cut by that: a line that went on in the next would
-    /// not be cleared.
+    /// Cuts what does not fit into the terminal: a line that continued on the next one would not be
+    /// cleared.
     fn draw(&self, now: &Moment) {
         if self.is_shown {
             let line = format!("\r\x1b[K\x1b[?7l{}\x1b[?7h\r", self.line(now));
@@ -124,7 +124,7 @@ impl Bar {
     }
 }
 
-/// Draws a part of 1.
+/// Draws a fraction of 1.
 fn bar(done: f64) -> String {
     let cyan = AnsiColor::Cyan.on_default();
     let full = (done * WIDTH as f64) as usize;
@@ -137,7 +137,7 @@ fn bar(done: f64) -> String {
 impl Drop for Bar {
     fn drop(&mut self) {
         if self.is_shown {
-            // As above.
+            // The same as above.
             let _ = anstream::stderr().write_all(b"\r\x1b[K");
         }
     }

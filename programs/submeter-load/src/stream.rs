@@ -166,7 +166,8 @@ pub struct Stream<'a> {
     tenants: &'a [Tenant],
     weights: WeightedIndex<f64>,
     rng: Xoshiro256PlusPlus,
-    /// For fills, which depend on answers and must not change the requests that follow.
+    /// The generator for fills, which depend on answers and must not change the requests that
+    /// follow.
     fill_rng: Xoshiro256PlusPlus,
 }
 

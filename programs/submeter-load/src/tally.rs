@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 
 use super::verb::{Kind, Verb};
 
-/// How many corrupt values are kept for display; all are counted.
+/// Number of corrupt values kept for display; all are counted.
 const CORRUPT_SHOWN: usize = 5;
 
 /// The requests and answers of one tenant.
@@ -16,11 +16,11 @@ pub struct Tally {
     pub by_verb: [u64; Verb::ALL.len()],
     /// Retrievals that found the item.
     pub hits: u64,
-    /// Retrievals that did not.
+    /// Retrievals that did not find the item.
     pub misses: u64,
     /// Stores of missed keys, also included in `by_verb`.
     pub fills: u64,
-    /// `STORED`, `DELETED`, `TOUCHED` and numbers.
+    /// Answers `STORED`, `DELETED`, `TOUCHED` and numbers.
     pub done: u64,
     /// `NOT_STORED`.
     pub not_stored: u64,
@@ -52,9 +52,9 @@ pub struct Corruption {
 /// The counts of all tenants. Each connection has its own, and they are merged at the end.
 #[derive(Clone, Debug)]
 pub struct Tallies {
-    /// In the order of the tenants.
+    /// Counts in the order of the tenants.
     pub tenants: Vec<Tally>,
-    /// The first few.
+    /// The first few corrupt values.
     pub corruptions: Vec<Corruption>,
 }
 
@@ -106,7 +106,7 @@ impl Tally {
         of_kind.map(|verb| self.by_verb[verb as usize]).sum()
     }
 
-    /// Adds the counts of another one.
+    /// Adds the counts of another tally.
     pub fn merge(&mut self, other: &Tally) -> Result<(), hdrhistogram::AdditionError> {
         for (mine, theirs) in self.by_verb.iter_mut().zip(other.by_verb) {
             *mine += theirs;
@@ -133,7 +133,7 @@ impl Tallies {
         Ok(Tallies { tenants, corruptions: Vec::new() })
     }
 
-    /// Forgets what was counted, but for what is corrupt: that is wrong whenever it was.
+    /// Discards the counts, except for corrupt values: those are wrong whenever they occurred.
     pub fn begin(&mut self) {
         for tally in &mut self.tenants {
             let corrupt = tally.corrupt;
@@ -151,7 +151,7 @@ impl Tallies {
         }
     }
 
-    /// Adds the counts of another one.
+    /// Adds the counts of other tallies.
     pub fn merge(&mut self, other: Tallies) -> Result<(), hdrhistogram::AdditionError> {
         for (mine, theirs) in self.tenants.iter_mut().zip(&other.tenants) {
             mine.merge(theirs)?;
@@ -177,7 +177,7 @@ impl Tallies {
 mod tests {
     use super::*;
 
-    /// Earlier counts are forgotten, but for corrupt values.
+    /// Earlier counts are discarded, except for corrupt values.
     #[test]
     fn only_the_corrupt_of_before_is_not_forgotten() {
         let mut tallies = Tallies::new(1).expect("bounds");

@@ -15,9 +15,10 @@ use submeter_terminal::short;
 use super::profile::{BUILT_IN, Profile};
 use super::verb::Verb;
 
-/// The longest key that the protocol allows.
+/// Maximum length of a key in the protocol.
 pub const KEY_MAX: u32 = 250;
-/// The longest value that is sent: 1 MiB minus what a server may count as an item's overhead.
+/// Maximum length of a value that is sent: 1 MiB minus what a server may count as an item's
+/// overhead.
 pub const VALUE_MAX: u32 = (1 << 20) - 1024;
 
 /// The column names, in the order of [`Columns`].
@@ -44,7 +45,7 @@ pub fn read(path: &Path) -> Result<Vec<Profile>, String> {
         format!("cannot read {}: {why}; give --tenants-file a CSV file", short(&name))
     };
     let mut text = Vec::new();
-    // One byte more, by which it is seen that there is more. A device may have no end.
+    // One byte more, which shows whether there is more. A device may have no end.
     let read = File::open(path).and_then(|file| file.take(MOST + 1).read_to_end(&mut text));
     read.map_err(|e| wrong(&e))?;
     if text.len() as u64 > MOST {
@@ -53,7 +54,7 @@ pub fn read(path: &Path) -> Result<Vec<Profile>, String> {
     parse(&text, &name)
 }
 
-/// The most that is read of a file, in bytes: a hundred thousand tenants.
+/// Maximum number of bytes read from a file: a hundred thousand tenants.
 const MOST: u64 = 16 << 20;
 
 /// Parses CSV that came from `name`.
@@ -104,7 +105,7 @@ struct Record<'t> {
     fields: Vec<&'t str>,
 }
 
-/// Splits lines at commas, which no field may contain, as all of them are names and figures.
+/// Splits lines at commas. No field may contain one, since all of them are names and figures.
 fn records(text: &str) -> impl Iterator<Item = Record<'_>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line));
@@ -112,7 +113,7 @@ fn records(text: &str) -> impl Iterator<Item = Record<'_>> {
     lines.map(|(line, text)| Record { line, fields: text.split(',').map(unquoted).collect() })
 }
 
-/// Takes off the quotes that some programs put around each field.
+/// Removes the quotes that some programs put around each field.
 fn unquoted(field: &str) -> &str {
     let field = field.trim();
     field.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(field)
@@ -230,7 +231,7 @@ fn ttl_s(text: &str) -> Option<u64> {
         b'd' => 86_400.0,
         _ => return None,
     };
-    // Ten years: longer is surely a typo, and dates beyond 2106 do not fit in 32 bits.
+    // Ten years: a longer time is surely a typo, and dates beyond 2106 do not fit in 32 bits.
     let ttl = (number * unit_s).round();
     (1.0..=315_360_000.0).contains(&ttl).then_some(ttl as u64)
 }

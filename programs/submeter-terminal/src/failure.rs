@@ -13,8 +13,8 @@ use crate::{plain, print, tell};
 pub struct Failure(String);
 
 impl Failure {
-    /// Makes a failure from a line that names the input and the remedy. Inputs and answers are in
-    /// it, whose every character is to be seen: see [`plain`].
+    /// Makes a failure from a line that names the input and the remedy. The line contains inputs
+    /// and answers, and every character of it must be visible: see [`plain`].
     pub fn new(line: impl Display) -> Failure {
         Failure(plain(&line.to_string()).into_owned())
     }
@@ -48,7 +48,7 @@ pub fn refuse(error: &clap::Error) -> Result<ExitCode, Failure> {
     Err(Failure::new(format_args!("{} (see --help)", one_line(error))))
 }
 
-/// Writes clap's report of several lines as one, without its mark and what it says of the usage.
+/// Writes clap's report of several lines as one, without its prefix and its usage text.
 pub fn one_line(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let wanted = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
@@ -68,10 +68,10 @@ pub fn one_line(error: &clap::Error) -> String {
     joined
 }
 
-/// The most characters of an input that an error repeats.
+/// Maximum number of characters of an input that an error repeats.
 const SHOWN: usize = 200;
 
-/// Shortens what an error repeats of its input, which may be a whole file of something else.
+/// Shortens the input that an error repeats; it may be a whole file of another kind.
 pub fn short(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(SHOWN) {
         None => Cow::Borrowed(text),
@@ -81,8 +81,8 @@ pub fn short(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Shortens a line of clap's, which repeats values whole: what is wrong stands before them, and the
-/// remedy behind.
+/// Shortens a line from clap, which repeats whole values: the problem comes before them, and the
+/// remedy after.
 fn without_middle(line: &str) -> Cow<'_, str> {
     const REMEDY: usize = 3 * SHOWN;
     let last = line.char_indices().rev().nth(REMEDY - 1).map_or(0, |(start, _)| start);

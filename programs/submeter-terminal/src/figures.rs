@@ -33,7 +33,7 @@ pub fn bytes(n: u64) -> String {
     }
 }
 
-/// Stands for a space while a table is laid out. No cell has one: it would not be seen.
+/// Stands for a space while a table is laid out. No cell contains it: it would be invisible.
 const INDENT: &str = "\u{2800}";
 
 fn scaled(n: u64, unit: f64, name: &str) -> String {
@@ -78,15 +78,16 @@ pub fn ratio(part: u64, rest: u64) -> String {
 }
 
 /// Lays out rows below a heading: the first column left-aligned, numbers right-aligned, and the
-/// last row bold if it is a `total`. Spaces before the text of a first column stay, as levels of a
-/// tree are indented by them; what would not be seen is shown as by [`plain`].
+/// last row bold if it is a `total`. Spaces before the text of a first column stay, because they
+/// indent the levels of a tree; invisible characters are shown as by [`plain`].
 pub fn table(heading: &[&str], rows: &[Vec<String>], total: bool) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(heading.to_vec());
     for row in rows {
         let cells = row.iter().map(|cell| plain(cell));
-        // The layout trims spaces at the edges of a cell; of others it does not know that they are.
+        // The layout trims spaces at the edges of a cell, but does not recognise this character as
+        // one.
         table.add_row(cells.map(|cell| {
             let text = cell.trim_start_matches(' ');
             format!("{}{text}", INDENT.repeat(cell.len() - text.len()))
@@ -129,7 +130,7 @@ pub fn paragraph(text: &mut String, label: &str, words: &str) {
     text.push('\n');
 }
 
-/// The longest time that is taken: as good as for ever, and far from where times overflow.
+/// Maximum accepted time: practically forever, and far from where times overflow.
 const TIME_MAX: Duration = Duration::from_secs(3_000_000_000);
 
 /// Parses a duration in seconds; fractions are allowed.
@@ -140,7 +141,7 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
     time.ok_or_else(|| format!("{text:?} seconds are too many: 3e9, a hundred years, are the most"))
 }
 
-/// Says when a program ends that runs for a time, if one is given, or until a signal.
+/// Says when a program ends: after a time, if one is given, or on a signal.
 pub fn end(seconds: Option<Duration>) -> String {
     match seconds {
         Some(seconds) => format!("after {} s, or Ctrl-C", seconds.as_secs_f64()),

@@ -1,4 +1,4 @@
-//! Files: input of bounded size, and results that are there whole or not at all.
+//! Files: input of bounded size, and results that are written whole or not at all.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -7,27 +7,27 @@ use std::{fs, io};
 
 use crate::output::print;
 
-/// The most that is read of a file that people write, in bytes: far more than they do, and little
+/// Maximum number of bytes read from a file that people write: far more than they write, and small
 /// enough for any machine.
 const MOST: u64 = 16 << 20;
 
-/// Reads a file or a pipe that people or their programs write: settings, limits, certificates, in
-/// UTF-8, or in the UTF-16 of Windows, without the mark that such a file begins with. Where lines
-/// end in a carriage return alone, as on old Macs, they end in a line feed here.
+/// Reads a file or a pipe that people or their programs write: settings, limits, certificates. The
+/// text is UTF-8, or UTF-16 as on Windows; a byte order mark at its beginning is dropped. Where
+/// lines end in a carriage return alone, as on old Macs, the result has line feeds.
 ///
 /// # Errors
-/// When it cannot be read, has more than 16 MiB, or is no text.
+/// When it cannot be read, has more than 16 MiB, or is not text.
 pub fn read_file(path: &Path) -> io::Result<String> {
     read_open_file(fs::File::open(path)?)
 }
 
-/// As [`read_file`], of one that the caller has looked at.
+/// The same as [`read_file`], for a file that the caller has already opened.
 ///
 /// # Errors
-/// As [`read_file`].
+/// The same as [`read_file`].
 pub fn read_open_file(file: fs::File) -> io::Result<String> {
     let mut bytes = Vec::new();
-    // One byte more, by which it is seen that there is more. A device may have no end.
+    // One byte more, which shows whether there is more. A device may have no end.
     file.take(MOST + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MOST {
         let why = format!("it has more than {} MiB, the most that is read", MOST >> 20);
@@ -42,8 +42,8 @@ pub fn read_open_file(file: fs::File) -> io::Result<String> {
     Ok(text)
 }
 
-/// UTF-16 only by its mark: without one, text in UTF-8 may look like it. Carriage returns end lines
-/// where nothing else does.
+/// Decodes UTF-16 only with its byte order mark: without one, UTF-8 text may look like it. Carriage
+/// returns end lines where nothing else does.
 fn decode(bytes: Vec<u8>) -> Option<String> {
     let of: fn([u8; 2]) -> u16 = match bytes[..] {
         [0xFF, 0xFE, ..] => u16::from_le_bytes,
@@ -59,14 +59,14 @@ fn with_line_feeds(text: String) -> String {
     if text.contains('\n') { text } else { text.replace('\r', "\n") }
 }
 
-/// Returns a text without the mark that some editors begin UTF-8 with, which [`read_file`] leaves
-/// out.
+/// Returns a text without the byte order mark that some editors put before UTF-8; [`read_file`]
+/// drops it already.
 #[must_use]
 pub fn without_mark(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
-/// Where a result goes that people name by a flag: to a file, or for `-` to standard output.
+/// Where a result that a flag names goes: to a file, or to standard output for `-`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// Standard output.
@@ -76,8 +76,8 @@ pub enum Destination {
 }
 
 impl Destination {
-    /// Finds out whether a file can be written, as [`try_file`] does, before there is something to
-    /// write: a long run must not end with that.
+    /// Checks whether a file can be written, as [`try_file`] does, before there is something to
+    /// write: a long run must not end with that error.
     ///
     /// # Errors
     /// One line that names the file and the flag.
@@ -91,7 +91,7 @@ impl Destination {
     /// Writes the result, whole or not at all: see [`write_file`].
     ///
     /// # Errors
-    /// As [`check`](Destination::check), and when standard output cannot be written to.
+    /// The same as [`check`](Destination::check), and when standard output cannot be written to.
     pub fn write(&self, text: &str, flag: &str) -> Result<(), String> {
         match self {
             Destination::Output => print(text),
@@ -120,21 +120,21 @@ fn cannot(path: &Path, error: &io::Error, flag: &str) -> String {
 pub fn write_file(path: &Path, text: &str) -> io::Result<()> {
     match fs::metadata(path) {
         Ok(there) if !there.is_file() => fs::write(path, text),
-        // A link stays one: what it leads to is replaced.
+        // A link stays a link: its target is replaced.
         Ok(_) => replace(&fs::canonicalize(path)?, text),
         Err(_) => replace(path, text),
     }
 }
 
-/// Finds out whether [`write_file`] can write there, before there is something to write. Leaves
-/// nothing behind, and what was there as it was.
+/// Checks whether [`write_file`] can write there, before there is something to write. Leaves
+/// nothing behind, and any existing file unchanged.
 ///
 /// # Errors
 /// When the folder of the file cannot be written to, or the path is that of a folder.
 pub fn try_file(path: &Path) -> io::Result<()> {
     match fs::metadata(path) {
         Ok(there) if there.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
-        // Nothing is known of a device or a pipe before something is written to it.
+        // Nothing can be known about a device or a pipe before something is written to it.
         Ok(there) if !there.is_file() => Ok(()),
         Ok(_) => try_part(&fs::canonicalize(path)?),
         Err(_) => try_part(path),
@@ -147,13 +147,13 @@ fn try_part(path: &Path) -> io::Result<()> {
     fs::remove_file(&part)
 }
 
-/// Names the file that becomes the one at `path` when it is whole.
+/// Returns the name of the temporary file that becomes the one at `path` when it is complete.
 fn part_of(path: &Path) -> io::Result<PathBuf> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     let mut part = OsString::from(".");
     part.push(name);
     part.push(format!(".{}", std::process::id()));
-    // Beside it: a rename does not lead from one disk to another.
+    // In the same folder: a rename does not work across disks.
     Ok(path.with_file_name(part))
 }
 
@@ -161,7 +161,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     let part = part_of(path)?;
     let written = fs::write(&part, text).and_then(|()| fs::rename(&part, path));
     if written.is_err() {
-        // It may not even have been made.
+        // It may not even have been created.
         let _ = fs::remove_file(&part);
     }
     written

@@ -2,8 +2,8 @@
 //! signals.
 //!
 //! [`time`], [`bytes`], [`count`], [`rate`] and [`ratio`] write figures, [`table`] lays them out,
-//! [`print()`] prints them, [`plain`] shows text of others', [`Failure`] ends a command with an
-//! error, [`Destination`] keeps a result, and [`signals`] reports that it should stop.
+//! [`print()`] prints them, [`plain`] shows foreign text, [`Failure`] ends a command with an error,
+//! [`Destination`] stores a result, and [`signals`] reports that the command should stop.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What goes to standard output, and how text of others' is made fit for a terminal.
+//! Standard output, and how foreign text is made safe for a terminal.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -7,8 +7,8 @@ use submeter::is_hidden;
 
 /// Prints to standard output. Unlike with `print!`, a closed pipe (`| head`) is not an error.
 ///
-/// All output of a command goes through here or [`stream`], so that none that is lost passes for
-/// one that was written.
+/// All output of a command goes through here or [`stream`], so that lost output is never taken for
+/// written output.
 ///
 /// # Errors
 /// One line that says why it cannot be written, for example because the disk is full.
@@ -16,11 +16,11 @@ pub fn print(text: &str) -> Result<(), String> {
     stream(text).map(drop)
 }
 
-/// Prints a part of what has no end yet, and returns whether anybody reads on: false if the pipe
+/// Prints a part of an endless output, and returns whether anyone still reads: false if the pipe
 /// was closed.
 ///
 /// # Errors
-/// As [`print`](print()).
+/// The same as [`print`](print()).
 pub fn stream(text: &str) -> Result<bool, String> {
     let mut out = anstream::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -31,16 +31,16 @@ pub fn stream(text: &str) -> Result<bool, String> {
 }
 
 /// Writes to standard error. Unlike with `eprint!`, a failure is no panic: without standard error
-/// there is nobody to tell.
+/// there is no one to tell.
 pub fn tell(text: &str) {
     let _ = anstream::stderr().lock().write_all(text.as_bytes());
 }
 
-/// Returns a line whose every character is seen, so that nothing in it controls the terminal, ends
-/// the line or turns it around: what would is written as in Rust, `\u{202e}`.
+/// Returns a line in which every character is visible, so that nothing in it controls the terminal,
+/// ends the line or reverses it. Such characters are escaped as in Rust, `\u{202e}`.
 ///
-/// For lines, in which names are a part; a name itself is shown by [`submeter::visible`], which
-/// tells what is spelled like an escape from one. Doing it twice changes nothing.
+/// This is for lines that contain names; a name itself is shown by [`submeter::visible`], which
+/// distinguishes an escape from text spelled like one. Applying it twice changes nothing.
 #[must_use]
 pub fn plain(line: &str) -> Cow<'_, str> {
     if !line.contains(is_hidden) {
@@ -56,8 +56,8 @@ pub fn plain(line: &str) -> Cow<'_, str> {
     Cow::Owned(seen)
 }
 
-/// Returns a text as a word of a shell's command: in single quotes, or as `$'…'`, which bash, zsh
-/// and POSIX since 2024 know, where it has a character that [`plain`] would not show as it is.
+/// Returns a text as a word of a shell command: in single quotes, or, if it contains a character
+/// that [`plain`] would escape, as `$'…'`, which bash, zsh and POSIX since 2024 support.
 #[must_use]
 pub fn shell_word(text: &str) -> String {
     if !text.contains(is_hidden) {
@@ -67,7 +67,7 @@ pub fn shell_word(text: &str) -> String {
     for c in text.chars() {
         match c {
             '\'' | '\\' => word.extend(['\\', c]),
-            // By bytes and in three digits, which nothing behind them continues.
+            // By bytes, with three digits each, so that what follows cannot extend an escape.
             c if is_hidden(c) => {
                 let mut bytes = [0; 4];
                 let bytes = c.encode_utf8(&mut bytes).bytes();
@@ -83,7 +83,7 @@ pub fn shell_word(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// A line controls no terminal and what is shown once stays.
+    /// A line controls no terminal, and plain text stays unchanged.
     #[test]
     fn a_line_controls_no_terminal() {
         let shown = plain("\u{1b}[2J /a\u{202e}b\n");

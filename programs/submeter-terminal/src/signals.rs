@@ -45,7 +45,7 @@ impl Early {
         let mut arriving = tokio::net::UnixStream::from_std(self.arriving)?;
         let (sender, receiver) = watch::channel(false);
         tokio::spawn(async move {
-            // Fails only without handlers, and nothing removes them.
+            // This fails only without handlers, and nothing removes them.
             if arriving.read_u8().await.is_ok() {
                 sender.send_replace(true);
             }
@@ -72,8 +72,8 @@ pub async fn arrived(mut signals: watch::Receiver<bool>) {
     let _ = signals.wait_for(|&arrived| arrived).await;
 }
 
-/// Catches SIGINT, SIGTERM and SIGHUP for a program that has taken over its terminal and looks at
-/// the flag in its loop: the first turns it true, so that the terminal is restored, and the second
+/// Catches SIGINT, SIGTERM and SIGHUP for a program that has taken over its terminal and checks the
+/// flag in its loop. The first signal sets the flag, so that the terminal is restored; the second
 /// ends the process, whatever the loop waits for.
 ///
 /// # Errors
@@ -81,7 +81,7 @@ pub async fn arrived(mut signals: watch::Receiver<bool>) {
 pub fn flag() -> io::Result<Arc<AtomicBool>> {
     let arrived = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
-        // Before the flag is set, or else the first would end the process already.
+        // Registered before the flag's handler; otherwise the first signal would end the process.
         flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&arrived))?;
         flag::register(signal, Arc::clone(&arrived))?;
     }

@@ -46,7 +46,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     trace(args, &tables)?;
     tenants(args, &tables)?;
     let machine = Machine { busy: args.busy, ..Machine::gather() };
-    // Here and not in the tables' processes, whose barriers and switches it must not be part of.
+    // Here, not in the tables' processes: it must not take part in their barriers and switches.
     let load = args.busy.then(Busy::start).transpose();
     let load =
         load.map_err(|e| Failure::new(format_args!("--busy: cannot keep CPUs busy: {e}")))?;
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Does what the process of a table asks of one that it starts; returns whether it asked.
+/// Does what the process of a table asks of a process that it starts; returns whether it was asked.
 fn on_behalf(args: &BenchArgs) -> Result<bool, Failure> {
     if let Some(groups) = args.weigh {
         let bytes = match args.quotas {
@@ -109,7 +109,7 @@ fn reported(args: &BenchArgs, record: &Path) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints the tables, and writes the record where it was asked for.
+/// Prints the tables, and writes the record where requested.
 fn print(args: &BenchArgs, json: &str, text: &str) -> Result<(), Failure> {
     match args.json.as_deref() {
         Some(path) if path == Path::new("-") => {

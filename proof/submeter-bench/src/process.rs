@@ -60,7 +60,7 @@ pub(crate) async fn measured(
     serde_json::from_slice(&output.stdout).map(Some).map_err(|e| cannot(&e))
 }
 
-/// Waits on a thread until standard input ends: then the parent has exited, or wants no more
+/// Waits on a thread until standard input ends: the parent has then exited, or wants no more
 /// figures.
 pub(crate) fn input_ended() -> JoinHandle<()> {
     thread::spawn(|| {

@@ -59,7 +59,7 @@ fn read(record: &Path) -> Result<Record, Failure> {
 /// Returns the text of a record, which may be compressed, as those in the repository are.
 ///
 /// # Errors
-/// When the file cannot be read, or is called `.zst` and is not compressed with zstd.
+/// When the file cannot be read, or its name ends in `.zst` and it is not compressed with zstd.
 pub(crate) fn text_of(record: &Path) -> io::Result<String> {
     if record.extension().is_none_or(|extension| extension != "zst") {
         return fs::read_to_string(record);

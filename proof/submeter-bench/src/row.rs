@@ -66,8 +66,8 @@ impl Row {
     }
 }
 
-/// Returns the smallest sample that is not below `part` of all. It is a measured value, whereas the
-/// mean of two samples would be one that no clock ever showed. `None` without samples.
+/// Returns the smallest sample that is not below `part` of all samples. It is a measured value,
+/// whereas the mean of two samples would be one that no clock ever showed. `None` without samples.
 pub(crate) fn quantile(sorted: &[f64], part: f64) -> Option<f64> {
     let rank = (sorted.len() as f64 * part).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied()
@@ -137,7 +137,7 @@ impl Serialize for Params {
 
 impl<'de> Deserialize<'de> for Params {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Params, D::Error> {
-        /// A map of serde_json would be sorted by name; the record's order is the one to keep.
+        /// The visitor that keeps the record's order: a map of serde_json would be sorted by name.
         struct InOrder;
         impl<'de> Visitor<'de> for InOrder {
             type Value = Params;

@@ -2,7 +2,8 @@
 //!
 //! `cargo run --release -p submeter-browser --features long --example frames -- --json FILE`
 //!
-//! An empty page is measured in turns with it: what it misses, the browser and the machine missed.
+//! An empty page is measured alternately with it: frames that it misses were missed by the browser
+//! and the machine.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,10 +17,10 @@ use submeter_browser::{Browser, Program};
 
 const TENANTS: usize = 10_000;
 
-/// Each tenant answers so often before all have.
+/// The time in which every tenant answers requests once.
 const ROUND: Duration = Duration::from_millis(200);
 
-/// How long each phase of a turn is measured, in milliseconds of the page.
+/// Duration of each phase of a turn, in milliseconds of the page.
 const PHASE_MS: u32 = 5_000;
 
 const TURNS: usize = 4;
@@ -55,7 +56,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let over = AtomicBool::new(false);
     let frames = thread::scope(|scope| {
         scope.spawn(|| {
-            // Relaxed, as below: it ends the loop, and no more.
+            // Relaxed, as below: it only ends the loop.
             while !over.load(Ordering::Relaxed) {
                 for (n, tenant) in tenants.iter().enumerate() {
                     tenant.add(program.requests, 1 + n as u64 % 97);
@@ -106,7 +107,7 @@ async fn measure(
                     browser.open(address).await?;
                     browser.until(&format!("model.tenants() === {TENANTS}")).await?;
                     browser.value("document.getElementById('expand').click()").await?;
-                    // Its past comes with the page, but the first frames are those of loading it.
+                    // Its past comes with the page, but the first frames belong to loading it.
                     tokio::time::sleep(Duration::from_secs(2)).await;
                 }
                 _ => {}

@@ -11,7 +11,7 @@ use std::{env, fs};
 use serde_json::json;
 use submeter_browser::Browser;
 
-/// How long the page is open before: its lines are two minutes long.
+/// How long the page is open beforehand: its lines are two minutes long.
 const PAST: Duration = Duration::from_secs(120);
 
 #[tokio::main]
@@ -25,7 +25,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     browser.devtools("Emulation.setDeviceMetricsOverride", screen).await?;
     browser.open(address).await?;
     tokio::time::sleep(PAST).await;
-    // While somebody bursts, which the sentence above the table says.
+    // During a burst, which the sentence above the table reports.
     let bursts = "model.verdicts.some((it) => it.kind === 'bursts' && it.ended_ms === undefined)";
     browser.until(bursts).await?;
     fs::write(file, browser.picture().await?).map_err(|error| format!("{file}: {error}"))?;

@@ -1,9 +1,9 @@
-//! Takes pictures of the page in every scene that a verdict is made for, to be looked at.
+//! Takes pictures of the page in every scene that a verdict is made for, for inspection.
 //!
 //! `cargo run -p submeter-browser --features long --example scenes -- DIRECTORY`
 //!
-//! Each scene on a desk and on a phone, by day and in the dark. What tenants do is added to their
-//! metrics, so that a scene looks the same on any machine.
+//! Each scene on a desktop and on a phone, in the light and the dark scheme. What tenants do is
+//! added to their metrics, so that a scene looks the same on any machine.
 
 use std::error::Error;
 use std::sync::{Arc, Mutex};
@@ -20,27 +20,27 @@ use tokio::net::TcpListener;
 
 const TICK: Duration = Duration::from_millis(100);
 
-/// How many bytes change hands in a tick: no cache loses all at once.
+/// Number of bytes that change hands in a tick: no cache loses everything at once.
 const MOVES: u64 = 2 << 20;
 
-/// How long each half of a scene lasts.
+/// Duration of each half of a scene.
 const BEFORE: Duration = Duration::from_secs(8);
 const AFTER: Duration = Duration::from_secs(5);
 
-/// What a tenant does: requests a second, CPUs, hits, milliseconds that a request waits, MiB.
+/// What a tenant does: requests per second, CPUs, hits, milliseconds that a request waits, MiB.
 type Does = (f64, f64, f64, f64, u64);
 
 struct Scene {
     name: &'static str,
     /// Each tenant, and what it does before and after.
     tenants: &'static [(&'static str, Does, Does)],
-    /// Requests a second that the first tenant may make, and MiB that it may hold.
+    /// Requests per second that the first tenant may make, and MiB that it may hold.
     rate: Option<u64>,
     limit: Option<u64>,
     learns: bool,
 }
 
-/// What a server of a fleet says.
+/// A message of a server of a fleet.
 const LEARNS: &str = "The bank was started anew and learns what was lent before: it lends nothing \
                       new for about the length of a lease, and refuses what needs more (--bank).";
 
@@ -122,7 +122,7 @@ const SCENES: [Scene; 10] = [
     },
 ];
 
-/// What tenants count.
+/// The tenants' metrics.
 #[derive(Clone, Copy)]
 struct Metrics {
     requests: Counter<Count>,
@@ -158,7 +158,7 @@ fn views(m: Metrics) -> Views {
     ])
 }
 
-/// Makes a tenant do what it does in a tick.
+/// Makes a tenant do its work of one tick.
 fn act(group: &Group, m: Metrics, does: Does, held: &mut Option<Charge>) {
     let (rate, cores, hits, wait_ms, mib) = does;
     let seconds = TICK.as_secs_f64();
@@ -262,7 +262,7 @@ async fn show(scene: &Scene, browser: &Browser, directory: &str) -> Result<(), B
 
 /// Takes a picture on each screen and in each scheme.
 async fn pictures(browser: &Browser, name: &str) -> Result<(), Box<dyn Error>> {
-    // A phone is scrolled: all of it is looked at.
+    // A phone is scrolled: all of the page is looked at.
     for (width, height) in [(1400, 900), (390, 1300)] {
         let screen =
             json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });

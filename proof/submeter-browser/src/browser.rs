@@ -14,11 +14,11 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use serde_json::{Value, json};
 use url::{ParseError, Url};
 
-/// How long the page may take for anything on a busy machine.
+/// Time limit for anything that the page does, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Without a sandbox, which root may not have in a container. The others keep what a browser does
-/// by itself from the network and from the frames.
+/// Without a sandbox, which root may not have in a container. The other arguments keep a browser's
+/// own activity from the network and from the frames.
 const ARGUMENTS: [&str; 7] = [
     "--headless=new",
     "--no-sandbox",
@@ -29,7 +29,7 @@ const ARGUMENTS: [&str; 7] = [
     "--window-size=1280,900",
 ];
 
-/// A browser with one page, which ends when it is dropped.
+/// A browser with one page. It ends when it is dropped.
 pub struct Browser {
     client: Client,
     driver: Driver,
@@ -38,14 +38,14 @@ pub struct Browser {
 /// The process that drives it.
 struct Driver {
     process: Child,
-    /// `None` until it listens.
+    /// The port; `None` until it listens.
     port: Option<u16>,
 }
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // Asked, it ends the browser that it started, which a signal would leave behind. By a
-        // socket, because a test that fails has no runtime any more.
+        // On request, it ends the browser that it started; a signal would leave that behind. The
+        // request uses a socket, because a failing test no longer has a runtime.
         let asked = self.port.is_some_and(|port| {
             let host = Ipv4Addr::LOCALHOST;
             TcpStream::connect((host, port)).is_ok_and(|mut driver| {
@@ -60,7 +60,7 @@ impl Drop for Driver {
     }
 }
 
-/// A command of Chrome's own protocol, for what WebDriver has no words.
+/// A command of Chrome's own protocol, for what WebDriver cannot express.
 #[derive(Debug)]
 struct Devtools(Value);
 
@@ -75,7 +75,7 @@ impl WebDriverCompatibleCommand for Devtools {
 }
 
 impl Browser {
-    /// Starts one. Returns `None`, and says how to get it, where there is none.
+    /// Starts a browser. Returns `None`, and says how to get one, if there is none.
     ///
     /// # Errors
     /// When there is one and it does not start.
@@ -113,7 +113,7 @@ impl Browser {
     /// Opens an address, and waits until the page shows live figures.
     ///
     /// # Errors
-    /// When it does not in time.
+    /// When the page does not in time.
     pub async fn open(&self, address: &str) -> Result<(), Box<dyn Error>> {
         self.goto(address).await?;
         let live = "document.getElementById('state').dataset.state === 'live'";
@@ -123,7 +123,7 @@ impl Browser {
     /// Waits until an expression of the page is true.
     ///
     /// # Errors
-    /// When it is not in time.
+    /// When it does not become true in time.
     pub async fn until(&self, expression: &str) -> Result<(), Box<dyn Error>> {
         let wait = async {
             while self.value(expression).await? != true {
@@ -184,7 +184,7 @@ impl Browser {
         Ok(self.client.screenshot().await?)
     }
 
-    /// Ends it.
+    /// Ends the browser.
     ///
     /// # Errors
     /// When it was gone before.
@@ -196,7 +196,7 @@ impl Browser {
     }
 }
 
-/// Returns the port that a driver says it listens on.
+/// Returns the port that a driver reports to listen on.
 fn port(driver: &mut Child) -> Result<u16, Box<dyn Error>> {
     let said = driver.stdout.take().expect("it is piped");
     for line in BufReader::new(said).lines() {

@@ -12,22 +12,22 @@ use submeter_http::wire::LimitDoc;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-/// What lifts a limit, of which this program only says that it is set.
+/// The change that lifts a limit; this program only reports that it is set.
 const UNDO: &str = "requests=none";
 
-/// What a page without tenants says to do.
+/// The first steps that a page without tenants suggests.
 const FIRST_STEPS: &str = "printf 'get acme:web:greeting\\r\\nquit\\r\\n' | nc 127.0.0.1 11211";
 
 /// Tenants, what they count, and a server that shows them until it is dropped.
 pub struct Program {
     tree: Tree,
-    /// Requests that were answered.
+    /// Answered requests.
     pub requests: Counter<Count>,
-    /// How many may be answered per time.
+    /// How many requests may be answered per time.
     pub rate: RateLimit<Count>,
-    /// How long that took.
+    /// Latency of the answers.
     pub latency: Histogram<Nanoseconds>,
-    /// What is held.
+    /// Memory held.
     pub memory: Quota<Bytes>,
     address: String,
     serving: JoinHandle<()>,
@@ -60,13 +60,13 @@ impl Program {
         Ok(Program { tree, requests, rate, latency, memory, address, serving })
     }
 
-    /// Where the page is.
+    /// Returns the address of the page.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Returns a tenant, made if there is none, which has answered `requests` more.
+    /// Returns a tenant, created if there is none, after it has answered `requests` more.
     ///
     /// # Panics
     /// When the path is not valid.
@@ -76,7 +76,7 @@ impl Program {
         group
     }
 
-    /// Has a charge of a tenant wait in vain, for the given time, while its limit is exceeded.
+    /// Makes a charge of a tenant wait in vain, for the given time, while its limit is exceeded.
     ///
     /// # Panics
     /// When it has no limit.

@@ -1,6 +1,6 @@
-//! axe finds nothing on the page that keeps somebody from using it.
+//! axe finds no barrier on the page.
 //!
-//! axe-core is no part of the repository: npm fetches it where there is one.
+//! axe-core is not part of the repository: npm fetches it where available.
 
 use std::error::Error;
 use std::fs;
@@ -13,14 +13,14 @@ use submeter_browser::{Browser, Program};
 
 type Outcome = Result<(), Box<dyn Error>>;
 
-/// By its version, as a newer one may find more.
+/// Pinned to a version, as a newer one may find more.
 const AXE: &str = "axe-core@4.14.1";
 
-/// Runs axe, and returns what it found, each with the first place.
+/// Runs axe, and returns its findings, each with the first place.
 const FINDINGS: &str = "axe.run().then(({ violations }) => done(violations.map(\
     ({ id, nodes }) => `${id}: ${nodes[0].html} ${nodes[0].failureSummary}`)))";
 
-/// Returns the text of axe. Returns `None`, and says why, where npm does not have it.
+/// Returns the text of axe. Returns `None`, and says why, if npm does not have it.
 fn axe() -> Result<Option<String>, Box<dyn Error>> {
     let at = Path::new(env!("CARGO_TARGET_TMPDIR")).join(AXE);
     let text = at.join("node_modules/axe-core/axe.min.js");
@@ -44,7 +44,8 @@ fn axe() -> Result<Option<String>, Box<dyn Error>> {
     Ok(Some(fs::read_to_string(text)?))
 }
 
-/// Shows a scene on a desk and on a phone, by day and in the dark, and expects no finding.
+/// Shows a scene on a desktop and on a phone, in the light and the dark scheme, and expects no
+/// finding.
 async fn expect_none(browser: &Browser, axe: &str, of: &Program, name: &str, act: &str) -> Outcome {
     for (width, height) in [(1400, 900), (390, 800)] {
         let screen =

@@ -1,4 +1,4 @@
-//! Where things stand on the page: one scale for all tenants, bars only against limits.
+//! The layout of the page: one scale for all tenants, and bars only against limits.
 
 mod shown;
 
@@ -21,11 +21,11 @@ async fn one_pile_shows_all_tenants_on_one_scale() -> Outcome {
                   return [pile.bottom < rows.top, pile.bottom < innerHeight / 2, \
                   pile.width > page.width * 0.6]; })()";
     assert_eq!(browser.value(places).await?, json!([true, true, true]));
-    // As high as the figure is, for each tenant, in the second in which most was done.
+    // As high as the figure, for each tenant, in the busiest second.
     for (path, requests) in [("/acme", 9000), ("/beta/one", 2500)] {
         program.tenant(path, requests);
     }
-    // Those with a colour, of which a place may be free.
+    // Lines with a colour; one of their places may be free.
     let lines = "band.values.slice(0, BANDS).map((line, i) => [line, i])\
                  .filter(([line]) => line && line.some(Boolean))";
     let most = format!("Math.max(0, ...{lines}.flatMap(([line]) => line))");
@@ -47,7 +47,7 @@ async fn one_pile_shows_all_tenants_on_one_scale() -> Outcome {
     browser.close().await
 }
 
-/// A bar shows what is used of a limit; without a limit there is no bar.
+/// A bar shows how much of a limit is used; without a limit there is no bar.
 #[tokio::test]
 async fn a_bar_is_the_used_part_of_a_limit() -> Outcome {
     let Some((program, browser)) = shown().await? else { return Ok(()) };
@@ -105,7 +105,7 @@ async fn a_phone_has_room_for_use_of_each_limit() -> Outcome {
     browser.close().await
 }
 
-/// Each tile has its line and none is a bar that is always full.
+/// Each tile has its line, and none has a bar that is always full.
 #[tokio::test]
 async fn each_tile_has_a_line_and_no_full_bar() -> Outcome {
     let Some((_program, browser)) = shown().await? else { return Ok(()) };

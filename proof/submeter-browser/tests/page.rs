@@ -1,4 +1,4 @@
-//! Who cannot use a mouse, does not see, has a phone or cannot bear motion can use the page.
+//! The page can be used without a mouse, without sight, on a phone, and without motion.
 
 mod shown;
 
@@ -76,7 +76,7 @@ async fn the_keyboard_moves_pauses_and_limits() -> Outcome {
     browser.until(&format!("{said}.startsWith('2 seconds ago: ')")).await?;
     browser.press([Key::Escape]).await?;
     browser.until(&format!("{said}.startsWith('now: ')")).await?;
-    // What belongs to no tenant is explained, with the alert that is about it.
+    // CPU time of no tenant is explained, with the alert about it.
     browser.value("band.parts.at(-1).button.click()").await?;
     browser.until("!band.why.hidden && band.why.textContent.includes('alert Submeter')").await?;
     assert_eq!(browser.value("band.parts.at(-1).button.ariaExpanded").await?, "true");
@@ -93,7 +93,7 @@ async fn the_keyboard_moves_pauses_and_limits() -> Outcome {
     browser.until(&state("live")).await?;
     browser.until(&format!("model.number > {number}")).await?;
 
-    // As from a sentence: what would help is there, and is asked about before it is done.
+    // As from a sentence: the remedy is filled in, and must be confirmed before it is applied.
     browser.value("detail.limit('/acme', 'requests=5/s')").await?;
     browser.until("document.activeElement.matches('.limiter input')").await?;
     browser.press([Key::Enter]).await?;
@@ -115,7 +115,7 @@ async fn the_keyboard_moves_pauses_and_limits() -> Outcome {
 async fn tab_reaches_every_control_and_enter_works_it() -> Outcome {
     let Some((_program, browser)) = shown().await? else { return Ok(()) };
     browser.until("band.parts !== null && !band.box.hidden").await?;
-    // By its id, or else what it says.
+    // By its id, or else by its text.
     let stop = "(() => { const at = document.activeElement; \
                 return at.id || at.getAttribute('aria-label') || at.textContent.trim(); })()";
     let to = async |wanted: &str| {
@@ -155,7 +155,7 @@ async fn tab_reaches_every_control_and_enter_works_it() -> Outcome {
     to("Requests").await?;
     browser.press([Key::Enter]).await?;
     assert_ne!(browser.value(sorted).await?, name);
-    // From a row to its limits, of which the line is copied.
+    // From a row to its limits, whose line is copied.
     browser.press(['/']).await?;
     browser.press([Key::Down, Key::Down, Key::Enter]).await?;
     browser.until("document.querySelector('.limiter input') !== null").await?;
@@ -168,7 +168,7 @@ async fn tab_reaches_every_control_and_enter_works_it() -> Outcome {
     browser.close().await
 }
 
-/// A tenant that waits for room is amber, and named for those who do not see colours.
+/// A tenant that waits for room is amber, and named for users who do not see colours.
 #[tokio::test]
 async fn a_waiting_tenant_is_amber_and_named() -> Outcome {
     let Some((program, browser)) = shown().await? else { return Ok(()) };
@@ -210,7 +210,7 @@ async fn what_was_said_is_kept_and_leads_to_tenants() -> Outcome {
     let Some((_program, browser)) = shown().await? else { return Ok(()) };
     let list = "document.getElementById('earlier')";
     assert_eq!(browser.value(&format!("{list}.hidden")).await?, true, "nothing was said");
-    // Of ten seconds and of five before the newest sample, the newest first.
+    // Ten seconds and five seconds before the newest sample, the newest first.
     let said = "model.judged({ verdicts: [], marks: [], earlier: [['/beta/one', 10, 5], \
                 ['/acme', 90, 60]].map(([group, from, to]) => ({ group, kind: 'takes', \
                 text: ' took most.', short: '', why: '', since_ms: model.at - from * 1000, \
@@ -250,7 +250,7 @@ async fn each_control_has_a_name() -> Outcome {
     for node in nodes() {
         let is_control = ["button", "link", "combobox", "searchbox", "tab", "row", "columnheader"]
             .contains(&role(node).as_str());
-        // The row of the heads has no name of its own: they have.
+        // The row of the heads has no name of its own: the heads have names.
         let is_head = role(node) == "row" && name(node).is_empty();
         assert!(!is_control || is_head || !name(node).trim().is_empty(), "no name: {node}");
     }
@@ -288,7 +288,7 @@ async fn decimal_points_of_a_column_align() -> Outcome {
     browser.close().await
 }
 
-/// A phone needs no sideways scrolling and hits what it aims at.
+/// A phone needs no sideways scrolling, and its targets are large enough to hit.
 #[tokio::test]
 async fn a_phone_needs_no_sideways_scrolling() -> Outcome {
     let Some((program, browser)) = shown().await? else { return Ok(()) };
@@ -302,14 +302,14 @@ async fn a_phone_needs_no_sideways_scrolling() -> Outcome {
         }
         let wide = "document.scrollingElement.scrollWidth";
         assert_eq!(browser.value(wide).await?, 375, "with {path:?} open");
-        // 24 pixels is what the guidelines (WCAG 2.2, 2.5.8) ask of targets.
+        // The guidelines (WCAG 2.2, 2.5.8) require targets of 24 pixels.
         let small = "[...document.querySelectorAll('button, select, input, .r')]\
                      .map((one) => [one.id || one.className, one.getBoundingClientRect()])\
                      .filter(([, box]) => box.width > 0 && Math.min(box.width, box.height) < 24)\
                      .map(([name]) => name)";
         assert_eq!(browser.value(small).await?, json!([]), "with {path:?} open");
     }
-    // Below a name what is refused comes first, what is 0 not at all, and nothing is cut.
+    // Below a name, refusals come first, zeros not at all, and nothing is cut.
     let held = program.tenant("/beta/one", 1).try_charge(program.memory, 1 << 18).expect("room");
     let refusing = tokio::spawn({
         let (tenant, memory) = (program.tenant("/beta/one", 1), program.memory);
@@ -330,7 +330,7 @@ async fn a_phone_needs_no_sideways_scrolling() -> Outcome {
          .map((one) => one.textContent)"
     );
     assert_eq!(browser.value(&bad).await?, json!([]));
-    // Of two figures that need more than a line the second is left out.
+    // Of two figures that need more than one line, the second is left out.
     let long = "(model.columns.at(-1).of.forEach((view) => { \
                 view.title = 'refused by its own memory limit/s'; }), table.paint())";
     browser.value(long).await?;
@@ -338,7 +338,7 @@ async fn a_phone_needs_no_sideways_scrolling() -> Outcome {
     assert_eq!(browser.value(&bad).await?, json!([]));
     refusing.abort();
     drop(held);
-    // Whose trouble it is counts for more than its line.
+    // The tenant in trouble matters more than its line.
     let whole = "(() => {
         const row = [...table.nodes.values()].find((row) => row.group.path === '/beta/one');
         const label = row.querySelector('.label');
@@ -357,7 +357,7 @@ async fn nothing_moves_for_those_who_asked_for_less() -> Outcome {
     for (wanted, moves) in [("no-preference", true), ("reduce", false)] {
         let feature = json!({ "name": "prefers-reduced-motion", "value": wanted });
         browser.devtools("Emulation.setEmulatedMedia", json!({ "features": [feature] })).await?;
-        // Rows glide to their new places, and what waits for the server breathes.
+        // Rows glide to their new places, and what waits for the server pulsates.
         let rows = "(table.box.classList.add('glide'), [...table.nodes.values()]\
                     .some((row) => parseFloat(getComputedStyle(row).transitionDuration) > 0))";
         assert_eq!(browser.value(rows).await?, moves, "{wanted}: rows");
@@ -395,7 +395,7 @@ async fn only_visible_rows_are_in_the_document() -> Outcome {
     for n in 0..10_000 {
         program.tenant(&format!("/many/{n}"), 1);
     }
-    // A large tree shows its first level until it is asked for more.
+    // A large tree shows only its first level until asked for more.
     browser.until("table.rows.length === 5 && model.tenants() === 10004").await?;
     browser.value("document.getElementById('expand').click()").await?;
     browser.until("table.rows.length === 10007").await?;

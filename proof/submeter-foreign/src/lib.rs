@@ -1,6 +1,6 @@
-//! What a program of others is built with: [`Exact`] as its allocator, a group for each of its
-//! tests, and a look at the books whenever none is under way. `proof/submeter-foreign/run` does
-//! that with three programs of crates.io.
+//! The additions with which a foreign program is built: [`Exact`] as its allocator, a group for
+//! each of its tests, and a check of the books whenever no test is running.
+//! `proof/submeter-foreign/run` does that with three programs from crates.io.
 
 use std::alloc::System;
 use std::fs::OpenOptions;
@@ -19,17 +19,17 @@ use submeter_alloc::exact::{Balance, Exact, Heap};
 #[global_allocator]
 static HEAP: Exact<System> = Exact::new(System);
 
-/// Where each look at the books leaves a line.
+/// The variable that names the file to which each check of the books adds a line.
 const RECORD: &str = "SUBMETER_FOREIGN_RECORD";
 
-/// How often books that differ are looked at again, and how soon: a thread that a test has left
-/// behind may allocate meanwhile.
+/// How often, and at what interval, books that differ are checked again: a thread that a test has
+/// left behind may allocate in the meantime.
 const LOOKS: usize = 200;
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 static BOOKS: LazyLock<Books> = LazyLock::new(Books::begin);
 
-/// How many are under way, and how many were since the books were looked at.
+/// Number of running tests, and number of tests since the last check of the books.
 static UNDER_WAY: Mutex<(usize, usize)> = Mutex::new((0, 0));
 
 struct Books {
@@ -47,7 +47,7 @@ impl Books {
         Books { tree, live, heap }
     }
 
-    /// Looks whether tree and allocator say the same, of `tests`. Ends the process if they do not.
+    /// Checks that tree and allocator agree after `tests`. Ends the process if they do not.
     fn look(&self, tests: usize) {
         let agree = |balance: &Balance| balance.booked_bytes == balance.attributed_bytes;
         let mut balance = self.heap.balance();
@@ -60,7 +60,7 @@ impl Books {
         }
         if let Some(path) = std::env::var_os(RECORD) {
             let file = OpenOptions::new().append(true).create(true).open(Path::new(&path));
-            // One write, as programs run beside each other.
+            // One write, since programs run in parallel.
             let line = format!("{tests} {} {}\n", balance.booked_bytes, balance.attributed_bytes);
             file.and_then(|mut file| file.write_all(line.as_bytes())).expect("a record");
         }
@@ -71,10 +71,10 @@ impl Books {
     }
 }
 
-/// A test that is under way, in its group.
+/// A running test, in its group.
 #[must_use = "the thread is in the group until this is dropped"]
 pub struct Test {
-    /// None once it has left.
+    /// `None` once it has left.
     entered: Option<Entered>,
     group: Group,
 }
@@ -82,19 +82,19 @@ pub struct Test {
 /// Enters the group of a test.
 ///
 /// # Panics
-/// When what is allocated in a group is not counted there.
+/// When an allocation in a group is not counted there.
 pub fn enter(name: &str) -> Test {
     let books = &*BOOKS;
     let mut under_way = UNDER_WAY.lock().unwrap_or_else(PoisonError::into_inner);
     under_way.0 += 1;
     under_way.1 += 1;
-    // A number, as modules may have tests of the same name.
+    // A number, since modules may have tests of the same name.
     let group = format!("/{name}-{}", under_way.1);
     let group = books.tree.get_or_create(&group).expect("a group");
     drop(under_way);
     let entered = group.enter();
     let probe = vec![0_u8; 4096];
-    // Else the thread keeps that to itself.
+    // Otherwise the thread keeps that count to itself.
     switch::park();
     books.heap.flush();
     let held = group.sum(books.live.bytes);
@@ -106,9 +106,9 @@ pub fn enter(name: &str) -> Test {
 impl Drop for Test {
     fn drop(&mut self) {
         drop(self.entered.take());
-        // What it has left behind is the root's from here on.
+        // From here on, what it has left behind belongs to the root.
         let _ = self.group.kill();
-        // Held until the end of the look, so that no test begins meanwhile.
+        // Held until the end of the check, so that no test begins in the meantime.
         let mut under_way = UNDER_WAY.lock().unwrap_or_else(PoisonError::into_inner);
         under_way.0 -= 1;
         if under_way.0 == 0 {

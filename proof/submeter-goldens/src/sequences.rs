@@ -2,7 +2,7 @@
 
 use submeter_sys::{AddOutcome, CpuRows, Gated, Rseq};
 
-/// Where the marks begin in a row: as far in as those of the libraries.
+/// The offset of the marks in a row, the same as in the libraries.
 const MARKS_AT: usize = 0x3f80_0000;
 
 macro_rules! sequence {
@@ -10,7 +10,7 @@ macro_rules! sequence {
         $(#[$doc])*
         ///
         /// # Safety
-        /// As for the sequence of the same name.
+        /// The same as for the sequence of this name.
         // SAFETY: 1. No other symbol has this name: only this package begins one so.
         #[unsafe(no_mangle)]
         #[inline(never)]

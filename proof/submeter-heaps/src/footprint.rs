@@ -1,4 +1,4 @@
-//! What blocks take beside what was asked for.
+//! The memory that blocks take beyond the requested size.
 
 use std::fs;
 use std::io;
@@ -8,16 +8,16 @@ use crate::Tenants;
 /// The sizes that are weighed.
 pub const SIZES: [usize; 4] = [8, 16, 64, 4_160];
 
-/// How much is asked for in all.
+/// Total number of bytes requested.
 const ALL: usize = 32 << 20;
 
-/// A block that holds the next, so that no other memory is needed for it.
+/// A block that holds the next one, so that the list needs no other memory.
 struct Node<const MORE: usize> {
     next: Option<Box<Node<MORE>>>,
     _more: [u8; MORE],
 }
 
-/// Returns the resident bytes for each block of this size; none for one that is not weighed.
+/// Returns the resident bytes per block of this size; `None` for a size that is not weighed.
 ///
 /// # Errors
 /// When the kernel does not say how much is resident.
@@ -41,14 +41,14 @@ fn weighed<const MORE: usize>(tenants: &mut impl Tenants) -> io::Result<f64> {
         }
     });
     let after = resident_bytes()?;
-    // One after the other: by itself it would be one in the other.
+    // Freed one after another: the derived drop would recurse.
     while let Some(node) = list {
         list = node.next;
     }
     Ok(after.saturating_sub(before) as f64 / blocks as f64)
 }
 
-/// Returns the resident memory of this process: exact, unlike what costs less.
+/// Returns the resident memory of this process: exact, unlike cheaper figures.
 fn resident_bytes() -> io::Result<u64> {
     let text = fs::read_to_string("/proc/self/smaps_rollup")?;
     let line = text.lines().find_map(|line| line.strip_prefix("Rss:"));
@@ -66,7 +66,7 @@ mod tests {
         let (_tree, _charges, mut tenants) = groups(Rung::Bare).expect("address space");
         for size in SIZES {
             let bytes = weigh(&mut tenants, size).expect("said").expect("one of them");
-            // Memory that is left of the last size is used again.
+            // Memory left over from the previous size is reused.
             assert!(bytes < size as f64 * 1.3 + 64.0, "{size}: {bytes}");
         }
         assert!(weigh(&mut tenants, 17).expect("said").is_none());

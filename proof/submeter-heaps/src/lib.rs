@@ -1,9 +1,10 @@
-//! What the programs of the bench's table `alloc` do.
+//! The work of the programs of the bench's table `alloc`.
 //!
 //! A program has one global allocator, so that each allocator is a program of its own: a file that
 //! names the allocator and calls [`answer`], or [`answer_with`] where a library has tenants of its
-//! own. The bench starts one of each, which says what it found linked, and then takes the samples
-//! that standard input asks for: so all take turns within milliseconds.
+//! own. The bench starts one of each. A program reports which allocator it found linked, and then
+//! takes the samples that standard input asks for, so that all of them take turns within
+//! milliseconds.
 
 #![forbid(unsafe_code)]
 
@@ -20,10 +21,10 @@ pub use linked::difference;
 pub use operation::Operation;
 pub use serve::{answer, answer_with};
 
-/// The allocator below.
+/// The underlying allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inner {
-    /// That of glibc.
+    /// glibc's allocator.
     Glibc,
     /// mimalloc.
     Mimalloc,
@@ -32,10 +33,10 @@ pub enum Inner {
 }
 
 impl Inner {
-    /// All.
+    /// All of them.
     pub const ALL: [Inner; 3] = [Inner::Glibc, Inner::Mimalloc, Inner::Jemalloc];
 
-    /// Returns its name in rows, and in those of programs.
+    /// Returns its name in rows, and in the names of programs.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -46,10 +47,10 @@ impl Inner {
     }
 }
 
-/// What is around it, and charges the groups of a tree.
+/// The layer around it, which charges the groups of a tree.
 #[derive(Clone, Copy, Debug)]
 pub enum Rung {
-    /// Nothing: a tree without a metric of the heap. Also where another library is around it.
+    /// Nothing: a tree without a metric of the heap. Also used where another library is around it.
     Bare,
     /// `Metered`.
     Volume,
@@ -61,7 +62,7 @@ pub enum Rung {
     OwnCounts(fn(&mut SchemaBuilder)),
 }
 
-/// Two tenants, for which a thread works in turns.
+/// Two tenants, for which a thread works alternately.
 pub trait Tenants: Send + 'static {
     /// Returns the same for another thread.
     #[must_use]
@@ -98,7 +99,7 @@ enum Charges {
 /// Makes the two groups of a program with this rung.
 ///
 /// # Errors
-/// As those of the tree and of the rung.
+/// Those of the tree and of the rung.
 fn groups(rung: Rung) -> Result<(Tree, Charges, Groups), Box<dyn std::error::Error>> {
     let mut schema = Schema::builder();
     match rung {

@@ -1,4 +1,5 @@
-//! Which allocator this program has: by what its blocks do, and not by what it was built from.
+//! The allocator that this program has, judged by the behaviour of its blocks and not by its
+//! source.
 
 use std::alloc::System;
 use std::fs;
@@ -10,7 +11,8 @@ use crate::{Inner, Rung};
 
 const SIZE: usize = 64;
 
-/// Says in what the program's allocator is not the one that it should be. The first thread asks.
+/// Says how the program's allocator differs from the required one. To be called by the first
+/// thread.
 #[must_use]
 pub fn difference(inner: Inner, rung: Rung) -> Option<String> {
     let wrappers =
@@ -28,8 +30,8 @@ pub fn difference(inner: Inner, rung: Rung) -> Option<String> {
     (is_glibc != (inner == Inner::Glibc)).then(|| format!("glibc has its blocks: {is_glibc}"))
 }
 
-/// Returns whether blocks of this thread, the first, lie in the heap that glibc grows by `brk`,
-/// which others leave alone.
+/// Returns whether blocks of this thread, the first, are in the heap that glibc grows by `brk`,
+/// which other allocators leave alone.
 fn is_glibc() -> bool {
     let block = black_box(Box::new(black_box([0_u8; SIZE])));
     let address = (&raw const *block).addr();

@@ -1,4 +1,4 @@
-//! What is measured.
+//! The measured operations.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -10,16 +10,16 @@ use submeter_sys::cpu::{affinity, set_affinity};
 
 use crate::Tenants;
 
-/// What is done.
+/// A measured operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// A block of 64 bytes is allocated and freed.
     Pair,
     /// One of many blocks is freed, and another allocated in its place.
     Many,
-    /// A block is allocated by one thread, and freed by another one that works for another tenant.
+    /// A block is allocated by one thread, and freed by another that works for another tenant.
     Another,
-    /// From one tenant to the other.
+    /// A switch from one tenant to the other.
     Switch,
     /// A block is allocated for one tenant and freed for the other, with a switch for each.
     Handed,
@@ -28,7 +28,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// All.
+    /// All of them.
     pub const ALL: [Operation; 6] = [
         Operation::Pair,
         Operation::Many,
@@ -38,7 +38,7 @@ impl Operation {
         Operation::Program,
     ];
 
-    /// Returns its name in rows, and in what a program is asked.
+    /// Returns its name in rows, and in requests to a program.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -51,25 +51,25 @@ impl Operation {
         }
     }
 
-    /// Finds the one of this name.
+    /// Finds the operation of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Operation> {
         Operation::ALL.into_iter().find(|operation| operation.name() == name)
     }
 }
 
-/// How long a sample runs: as long as that of other tables.
+/// Duration of a sample, the same as in other tables.
 const SAMPLE: Duration = Duration::from_millis(3);
 /// Operations between two reads of the clock.
 const BATCH: usize = 256;
-/// What a pair asks for.
+/// Size of a pair's block.
 const SIZE: usize = 64;
-/// Blocks of which one is replaced: more than a cache has, with what lies between them.
+/// Number of blocks of which one is replaced: more than a cache holds, with the space between them.
 const MANY: usize = 1 << 14;
 /// The entries of an index.
 const ENTRIES: usize = 128;
 
-/// What allocates and frees.
+/// The threads that allocate and free, and their state.
 pub(crate) struct Work<T> {
     tenants: T,
     state: u32,
@@ -81,10 +81,10 @@ pub(crate) struct Work<T> {
 type Block = Box<[u8; SIZE]>;
 
 impl<T: Tenants> Work<T> {
-    /// Keeps this thread on a CPU, and starts the one that frees, on another if there is one.
+    /// Pins this thread to a CPU, and starts the one that frees, on another CPU if there is one.
     ///
     /// # Errors
-    /// When a thread cannot be kept on a CPU.
+    /// When a thread cannot be pinned to a CPU.
     pub(crate) fn new(tenants: T) -> std::io::Result<Work<T>> {
         let cpus = affinity()?;
         let (free, to_free) = channel::<Vec<Block>>();
@@ -104,7 +104,8 @@ impl<T: Tenants> Work<T> {
         Ok(Work { tenants, state: 1, many: Vec::new(), free, freed })
     }
 
-    /// Takes a sample: the nanoseconds of one operation, and whether something else ran meanwhile.
+    /// Takes a sample: the nanoseconds of one operation, and whether something else ran in the
+    /// meantime.
     pub(crate) fn sample(&mut self, operation: Operation) -> (f64, bool) {
         self.batch(operation);
         let (mut took, mut longest, mut batches) = (Duration::ZERO, Duration::ZERO, 0);
@@ -118,7 +119,7 @@ impl<T: Tenants> Work<T> {
         (took.as_nanos() as f64 / times as f64, longest > SAMPLE / 10)
     }
 
-    /// Does so many at once, and returns how long it took.
+    /// Performs a batch, and returns how long it took.
     fn batch(&mut self, operation: Operation) -> Duration {
         let Work { tenants, state, many, .. } = self;
         let from = Instant::now();
@@ -158,7 +159,7 @@ impl<T: Tenants> Work<T> {
     }
 
     fn another(&mut self) -> Duration {
-        // Room that the other thread gave back: it is of nobody.
+        // The memory that the other thread gave back: it belongs to no tenant.
         let mut blocks = Vec::with_capacity(BATCH);
         let from = Instant::now();
         self.tenants.run(0, || blocks.resize_with(BATCH, || Box::new([0_u8; SIZE])));
@@ -170,11 +171,11 @@ impl<T: Tenants> Work<T> {
     }
 }
 
-/// Returns how many operations a batch has.
+/// Returns the number of operations in a batch.
 fn of_a_batch(operation: Operation) -> usize {
     match operation {
         Operation::Program => ENTRIES,
-        // Into each of two groups and out again: four to where a thread was in none.
+        // Into each of two groups and out again: four switches, for a thread that was in none.
         Operation::Switch => 2 * BATCH,
         Operation::Handed => BATCH / 2,
         _ => BATCH,

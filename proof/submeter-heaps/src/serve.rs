@@ -1,4 +1,4 @@
-//! How a program says what it is, and answers.
+//! How a program reports what it is, and answers.
 
 use std::error::Error;
 use std::io::{self, BufRead, Write};
@@ -8,15 +8,16 @@ use crate::footprint::weigh;
 use crate::operation::{Operation, Work};
 use crate::{Inner, Rung, Tenants, groups, linked};
 
-/// Says that the program is ready, and answers what standard input asks until that ends: the name
-/// of an operation by the nanoseconds of one and whether it was disturbed, and a size by the bytes
-/// that a block of it takes.
+/// Reports that the program is ready, and answers requests on standard input until that ends. The
+/// name of an operation is answered by its nanoseconds and whether it was disturbed; a size is
+/// answered by the bytes that a block of it takes.
 #[must_use]
 pub fn answer(inner: Inner, rung: Rung) -> ExitCode {
     ended(groups(rung).and_then(|(_tree, _charges, groups)| answers(inner, rung, groups)))
 }
 
-/// As [`answer`], where another library is around the allocator, whose tenants are these.
+/// The same as [`answer`], for a program in which another library, with these tenants, is around
+/// the allocator.
 #[must_use]
 pub fn answer_with<T: Tenants>(inner: Inner, tenants: T) -> ExitCode {
     ended(answers(inner, Rung::Bare, tenants))
@@ -40,7 +41,7 @@ fn answers(inner: Inner, rung: Rung, mut tenants: impl Tenants) -> Result<(), Bo
         let mut out = io::stdout().lock();
         writeln!(out, "{line}").and_then(|()| out.flush())
     };
-    // Both, so that no sample is of a first time.
+    // Both, so that no sample contains a first use.
     (0..2).for_each(|tenant| tenants.run(tenant, || ()));
     let mut weighed = tenants.share();
     let mut work = Work::new(tenants)?;

@@ -1,4 +1,4 @@
-//! A program that has another allocator than it should have says so.
+//! A program with an allocator other than the required one says so.
 
 use std::alloc::System;
 

@@ -1,4 +1,4 @@
-//! What lets requests in, one after the other, while there is room: limiters of other libraries.
+//! Limiters of other libraries, which admit requests one after another while there is room.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -12,15 +12,15 @@ use tower::limit::ConcurrencyLimit;
 use tower::load_shed::LoadShed;
 use tower::{Service, service_fn};
 
-/// A limiter with room for all that comes.
+/// A limiter with room for every request.
 pub struct Gate {
     /// Its name in records.
     pub variant: &'static str,
-    /// Returns a loop that lets in so many requests, one after the other, for a thread of its own.
+    /// Returns a loop that admits that many requests, one after another, for a thread of its own.
     pub start: fn() -> Requests,
 }
 
-/// Lets in so many requests.
+/// Admits that many requests.
 pub type Requests = Box<dyn FnMut(u32)>;
 
 /// Returns the limiters.
@@ -46,13 +46,13 @@ fn governor() -> Requests {
 
 type Answer = fn(()) -> Ready<Result<(), Infallible>>;
 
-/// A service that answers at once, of which eight may be in flight.
+/// Makes a service that answers at once, of which eight requests may be in flight.
 fn limited() -> ConcurrencyLimit<tower::util::ServiceFn<Answer>> {
     let answer: Answer = |()| ready(Ok(()));
     ConcurrencyLimit::new(service_fn(answer), 8)
 }
 
-/// Asks whether it is ready, has it answer, and drops the answer with the permit.
+/// Waits until it is ready, makes it answer, and drops the answer with the permit.
 fn requests<S: Service<(), Response = (), Error: std::fmt::Debug> + 'static>(
     mut service: S,
 ) -> Requests {

@@ -1,4 +1,4 @@
-//! Allocators, and what other libraries put around one.
+//! Allocators, and what other libraries put around them.
 
 use std::array;
 use std::sync::Once;
@@ -18,11 +18,11 @@ pub use mimalloc::MiMalloc;
 pub use tikv_jemallocator::Jemalloc;
 pub use tracking_allocator::Allocator;
 
-/// What jemalloc counts for each thread by itself.
+/// jemalloc's own counts for each thread.
 struct OwnCounts;
 
 thread_local! {
-    /// Where it counts; none where it is not linked.
+    /// Where it counts; `None` if it is not linked.
     static OWN: [Option<ThreadLocal<u64>>; 2] = [allocatedp::read().ok(), deallocatedp::read().ok()];
 }
 
@@ -37,7 +37,7 @@ impl ThreadMeter for OwnCounts {
     }
 }
 
-/// Declares the bytes that jemalloc counts for each thread, which groups are charged.
+/// Declares the bytes that jemalloc counts for each thread, which are charged to groups.
 pub fn declare_own_counts(schema: &mut SchemaBuilder) {
     let help = ["Heap memory allocated, by jemalloc", "Heap memory freed, by jemalloc"];
     let names = ["heap_allocated_bytes", "heap_freed_bytes"];
@@ -48,8 +48,8 @@ pub fn declare_own_counts(schema: &mut SchemaBuilder) {
 
 const GROUPS: usize = 64;
 
-/// The bytes of each group of tracking-allocator, as its documentation counts them: added to where
-/// a block is allocated, and taken off where it is freed.
+/// The bytes of each group of tracking-allocator, counted as in its documentation: added where a
+/// block is allocated, and subtracted where it is freed.
 static HELD: [AtomicU64; GROUPS] = [const { AtomicU64::new(0) }; GROUPS];
 
 struct Held;
@@ -84,7 +84,7 @@ impl Tracked {
     /// Registers two groups.
     ///
     /// # Panics
-    /// When there is room for no more.
+    /// When there is no room for another one.
     #[must_use]
     pub fn new() -> Tracked {
         static FIRST: Once = Once::new();

@@ -97,7 +97,7 @@ impl Program {
         self.start_with("-S", n, args)
     }
 
-    /// Starts it so that it can have no more than `n` open files.
+    /// Starts it so that it can never have more than `n` open files.
     ///
     /// # Panics
     /// When it cannot be started.
@@ -136,7 +136,7 @@ impl Running {
     /// Reads lines until one contains `part`, and returns that line.
     ///
     /// # Panics
-    /// When its output ends before, or it does not come in time.
+    /// When its output ends first, or the line does not arrive in time.
     pub fn line_with(&mut self, part: &str) -> String {
         self.line_within(part, PATIENCE)
     }
@@ -144,7 +144,7 @@ impl Running {
     fn line_within(&mut self, part: &str, patience: Duration) -> String {
         let pid = self.child.id().to_string();
         let (heard, waits) = mpsc::channel::<()>();
-        // A program that says nothing more is ended, and so is its output: a read has no timeout.
+        // A program that prints nothing more is ended, and so is its output: a read has no timeout.
         std::thread::spawn(move || {
             if waits.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
                 let _ = Command::new("kill").args(["-KILL", &pid]).status();
@@ -165,7 +165,7 @@ impl Running {
     /// Reads lines until one contains `label`, and returns the socket address that follows it.
     ///
     /// # Panics
-    /// When its output ends before, or something else follows.
+    /// When its output ends first, or something else follows.
     pub fn address_after(&mut self, label: &str) -> SocketAddr {
         let line = self.line_with(label);
         let address = line.split(label).nth(1).and_then(|rest| rest.split_whitespace().next());
@@ -231,7 +231,7 @@ impl Drop for Running {
 pub struct TempFile(pub PathBuf);
 
 impl TempFile {
-    /// Writes a file, whose name ends in `name`; two of one name are two files.
+    /// Writes a file whose name ends in `name`; two files of the same name are different.
     ///
     /// # Panics
     /// When it cannot be written.
@@ -276,7 +276,7 @@ pub fn text(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    /// A silent program is waited for no longer than it may take.
+    /// A silent program is waited for no longer than allowed.
     #[test]
     #[should_panic(expected = "ended without a word")]
     fn a_silent_program_is_waited_for_in_bounds() {

@@ -1,35 +1,36 @@
-//! The worlds that a process of submeter may find itself in, as far as one machine can make them:
-//! each is a row of data, which the bench measures and `in-world` puts any command into.
+//! The worlds in which a process with submeter may find itself, as far as one machine can make
+//! them. Each is a row of data, which the bench measures and in which `in-world` runs any command.
 
 use std::process::Command;
 
-/// What a process finds: which sequences it may run, and whether perf events tell it when a thread
+/// What a process finds: which sequences it may run, and whether perf events tell it that a thread
 /// was switched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct World {
     /// Its name on command lines and in records.
     pub name: &'static str,
-    /// What its processes have in their environment: for some of it, from their start.
+    /// Environment variables of its processes; some must be set from their start.
     pub variables: &'static [(&'static str, &'static str)],
-    /// Whether the system call `perf_event_open` is refused, as by the default filters of
-    /// container runtimes, and as where `kernel.perf_event_paranoid` is above 2.
+    /// Whether the system call `perf_event_open` is refused, as by the default filters of container
+    /// runtimes, and where `kernel.perf_event_paranoid` is above 2.
     pub refuses_perf_events: bool,
-    /// The libc that the program must be built for, as the end of a target's name; `None`: as the
-    /// one that asks.
+    /// The libc that the program must be built for, as the end of a target's name; `None` for that
+    /// of the calling program.
     pub libc: Option<&'static str>,
-    /// The backend in it, as `Backend::id` names it.
+    /// The backend in this world, as `Backend::id` names it.
     pub backend: &'static str,
-    /// Whether sequences are waited for by visits of each CPU.
+    /// Whether sequences are waited for by visits to each CPU.
     pub by_visits: bool,
 }
 
 const NO_LIBC_RSEQ: (&str, &str) = ("GLIBC_TUNABLES", "glibc.pthread.rseq=0");
 const NO_SEQUENCES: (&str, &str) = ("SUBMETER_RSEQ", "off");
-/// The probe takes the same way as for a kernel that may lose a restart.
+/// The probe takes the same path as on a kernel that may lose a restart.
 const VISITS: (&str, &str) = ("SUBMETER_RSEQ", "visits");
 
 impl World {
-    /// Nothing is changed: on a machine where nothing is missing, all that submeter can use.
+    /// Nothing is changed: on a machine where nothing is missing, this is everything that submeter
+    /// can use.
     pub const BEST: World = World {
         name: "best",
         variables: &[],
@@ -39,7 +40,7 @@ impl World {
         by_visits: false,
     };
 
-    /// All, the best first.
+    /// All worlds, the best first.
     pub const ALL: [World; 8] = [
         World::BEST,
         // Most containers.
@@ -85,7 +86,8 @@ impl World {
         World::ALL.iter().find(|world| world.name == name)
     }
 
-    /// Returns a command in the environment of this world. What it starts must [`enter`] it.
+    /// Returns a command in the environment of this world. The process that it starts must
+    /// [`enter`] the world.
     ///
     /// [`enter`]: World::enter
     #[must_use]
@@ -95,11 +97,12 @@ impl World {
         command
     }
 
-    /// Takes from the calling thread, and from all that it starts, what this world refuses. To be
-    /// called before there are other threads, and before submeter is asked for anything.
+    /// Takes from the calling thread, and from everything that it starts, what this world refuses.
+    /// To be called before there are other threads, and before anything in submeter is called.
     ///
     /// # Errors
-    /// Why no filter can be installed, or that the program is built for another libc.
+    /// When no filter can be installed, or the program is built for another libc; the error says
+    /// why.
     pub fn enter(&self) -> Result<(), String> {
         if let Some(libc) = self.libc.filter(|_| !cfg!(target_env = "musl")) {
             return Err(format!("this program is not built for {libc}"));

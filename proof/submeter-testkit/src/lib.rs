@@ -5,8 +5,8 @@
 //! shrinks ([`script`]), for a stream of millions, or for threads. [`Differential`] applies scripts
 //! and streams to a [`submeter::Tree`] and to the oracle and panics where they differ; [`Soak`]
 //! lets threads update one tree together and passes their notes to the oracle afterwards;
-//! [`LimitSoak`] has them charge where limits are always reached. All use
-//! only the public interface, so that they apply to every backend.
+//! [`LimitSoak`] makes threads charge where limits are always reached. All use only the public
+//! interface, so that they apply to every backend.
 //!
 //! The event scheduler, which is not a tree, has an oracle of its own, [`EventOracle`].
 

@@ -10,26 +10,26 @@ use fastrand::Rng;
 use submeter::Bytes;
 use submeter::{Charge, Group, LimitMode, Quota, Schema, Tree};
 
-/// Where the groups are: the root, two parents, three leaves of each.
+/// Paths of the groups: the root, two parents, and three leaves of each.
 const PATHS: [&str; 9] = ["/", "/a", "/b", "/a/x", "/a/y", "/a/z", "/b/x", "/b/y", "/b/z"];
 const LEAVES: std::ops::Range<usize> = 3..9;
-/// Of the root, a parent and a leaf. Each is less than what lies below may hold together, and many
-/// times what CPUs keep in stock, so that leaves open and close.
+/// Limits of the root, a parent and a leaf. Each is less than what the levels below may hold
+/// together, and many times what CPUs keep in stock, so that leaves open and close.
 const LIMITS: [u64; 3] = [16 << 20, 10 << 20, 5 << 20];
-/// For each CPU, what a thread charges of what fits exactly: more than twice what CPUs keep in
+/// The amount per CPU that a thread charges of what fits exactly: more than twice what CPUs keep in
 /// stock, so that leaves open.
 const SHARE: u64 = 1 << 18;
-/// Longer than a level rests once it was near its limit: then leaves open again.
+/// Longer than a level rests after it was near its limit: leaves then open again.
 const REST: Duration = Duration::from_millis(12);
-/// How long a charge waits at most. All room comes back long before.
+/// Maximum wait of a charge. All room is released long before.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Threads that charge one tree with limits at three levels, to see that none is ever exceeded and
-/// nothing is refused that fits.
+/// Threads that charge one tree with limits at three levels, to check that none is ever exceeded
+/// and nothing that fits is refused.
 ///
-/// Notes are taken on both sides of each charge: what is certainly charged, which must not exceed a
-/// limit, and what may be. With all threads paused both are the same, and say whether a charge that
-/// was refused fits now.
+/// Notes are taken on both sides of each charge: the amount certainly charged, which must not
+/// exceed a limit, and the amount possibly charged. With all threads paused both are equal, and
+/// show whether a refused charge fits now.
 #[derive(Debug)]
 pub struct LimitSoak {
     tree: Tree,
@@ -49,7 +49,7 @@ pub struct LimitTally {
     pub compared: u64,
     /// Charges that waited until they were granted.
     pub waited: u64,
-    /// How often threads charged together what fits to the unit, and all were granted.
+    /// How often threads together charged exactly what fits, and all charges were granted.
     pub exact: u64,
 }
 
@@ -75,7 +75,7 @@ struct Notes {
     paused: RwLock<()>,
 }
 
-/// A group and those above it.
+/// Returns a leaf and its ancestors.
 fn path(leaf: usize) -> [usize; 3] {
     [leaf, 1 + (leaf - LEAVES.start) / 3, 0]
 }
@@ -88,7 +88,7 @@ fn limit(at: usize) -> u64 {
     }]
 }
 
-/// Notes an amount, which may be negative, for a leaf and those above it.
+/// Records an amount, which may be negative, for a leaf and its ancestors.
 fn add(notes: &[AtomicU64; 9], leaf: usize, n: u64) -> [u64; 3] {
     // SeqCst: notes and charges are in one order.
     path(leaf).map(|at| notes[at].fetch_add(n, Ordering::SeqCst).wrapping_add(n))
@@ -99,7 +99,7 @@ fn all(notes: &[AtomicU64; 9]) -> [u64; 9] {
     notes.each_ref().map(|note| note.load(Ordering::SeqCst))
 }
 
-/// Mostly some bytes, sometimes so much that a limit is crossed.
+/// Draws an amount: mostly some bytes, sometimes so much that a limit is crossed.
 fn amount(rng: &mut Rng) -> u64 {
     match rng.u8(..64) {
         0 => rng.u64(1 << 18..3 << 20),
@@ -139,10 +139,10 @@ impl LimitSoak {
         groups
     }
 
-    /// Has `threads` charge and release `steps` times each below fixed limits.
+    /// Makes `threads` charge and release `steps` times each below fixed limits.
     ///
     /// # Panics
-    /// When a limit was exceeded, a charge was refused that fits, or a total is wrong.
+    /// When a limit was exceeded, a charge that fits was refused, or a total is wrong.
     pub fn strict(&mut self, threads: u64, steps: u64) {
         let notes = Notes {
             groups: self.groups(),
@@ -165,8 +165,8 @@ impl LimitSoak {
         self.assert_empty();
     }
 
-    /// Has pairs of threads charge, each `cycles` times, what fits to the unit once both have:
-    /// whoever is refused is refused what fits, whatever the other does at that moment.
+    /// Makes pairs of threads charge, each `cycles` times, exactly what fits for both together: any
+    /// refusal is one of a charge that fits, whatever the other thread does at that moment.
     ///
     /// # Panics
     /// When a charge was refused, or a total is wrong.
@@ -190,12 +190,12 @@ impl LimitSoak {
                         for _ in 0..cycles {
                             let (mut left, mut held) = (share, Vec::new());
                             while left > 0 {
-                                // In small steps; of the one, the second half at once, when the
-                                // other is about to end, and has little left but stock.
+                                // In small steps; but one thread takes its second half at once,
+                                // when the other is about to end, and little is left but stock.
                                 let all = waits && left < share / 2;
                                 let n = if all { left } else { rng.u64(1..1 << 13).min(left) };
                                 let least = rng.u64(..share / 32);
-                                // Relaxed, both: only when it is tried depends on it.
+                                // Relaxed, both: only the time of the attempt depends on it.
                                 while all && others.load(Ordering::Relaxed) > least {
                                     thread::yield_now();
                                 }
@@ -207,8 +207,8 @@ impl LimitSoak {
                                         left -= n;
                                         held.push(charge);
                                     }
-                                    // Relaxed: read after the threads have ended. Not a panic, for
-                                    // which the other would wait below.
+                                    // Relaxed: read after the threads have ended. It does not
+                                    // panic: the other thread would wait below.
                                     Err(_) => _ = wrong.fetch_add(1, Ordering::Relaxed),
                                 }
                             }
@@ -233,8 +233,8 @@ impl LimitSoak {
         self.assert_empty();
     }
 
-    /// Has limits change, leaves be killed and created anew, charges be forced and others wait, all
-    /// at once: whoever waits is served, and in the end nothing is charged.
+    /// Makes limits change, leaves be killed and recreated, charges be forced and others wait, all
+    /// at once. Every waiter is served, and in the end nothing is charged.
     ///
     /// # Panics
     /// When a charge waited in vain, or a total is wrong.
@@ -244,7 +244,8 @@ impl LimitSoak {
         let [mut changes, mut charges, mut waits] = [0; 3].map(|_: u8| self.rng.fork());
         let tree = &self.tree;
         let leaf = |rng: &mut Rng| {
-            // Killed at times: what is charged to a handle then is charged above it all the same.
+            // Sometimes killed: what is charged to a handle then is charged to its ancestors all
+            // the same.
             let path = PATHS[rng.usize(LEAVES)];
             tree.get_or_create(path).unwrap_or_else(|_| tree.root().clone())
         };
@@ -282,7 +283,7 @@ impl LimitSoak {
             let waiter = scope.spawn(|| {
                 let mut tally = LimitTally::default();
                 for _ in 0..steps / 64 {
-                    // Less than any limit ever is.
+                    // Less than the lowest limit ever set.
                     let n = waits.u64(1..1 << 20);
                     match leaf(&mut waits).charge_blocking(quota, n, PATIENCE) {
                         // The wait ends with its group.
@@ -360,12 +361,12 @@ impl Notes {
         add(&self.high, leaf, n.wrapping_neg());
     }
 
-    /// Tries what was refused with all threads paused, where it is known whether it fits.
+    /// Retries what was refused with all threads paused, when it is known whether it fits.
     fn try_again(&self, leaf: usize, n: u64) {
         let _paused = self.paused.write().unwrap_or_else(PoisonError::into_inner);
         let charged = all(&self.low);
         let fits = |n| path(leaf).iter().all(|&at| charged[at] + n <= limit(at));
-        // What fits to the unit, and one more than that, are the most telling.
+        // An exact fit, and one more than that, are the most telling.
         let room = path(leaf).map(|at| limit(at) - charged[at]);
         let most = room.into_iter().min().unwrap_or(0);
         for n in [n, most, most + 1] {

@@ -235,7 +235,7 @@ impl From<Usage> for Held {
 }
 
 impl Held {
-    /// Compares what was found with the truth: all of it exactly, but for the peak, which must lie
+    /// Compares what was found with the truth: everything exactly, except the peak, which must be
     /// within its bounds.
     ///
     /// # Panics

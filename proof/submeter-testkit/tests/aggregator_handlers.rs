@@ -30,7 +30,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Updates in a handler are collected while others update and flush.
 ///
 /// The handler updates the same state as the interrupted thread, which may be updating it or
-/// flushing it with the aggregator's lock held. Flushes clear the marks all the time, so that the
+/// flushing it with the aggregator's lock held. Flushes constantly clear the marks, so that the
 /// handler also runs between an update of the state and its mark.
 #[test]
 fn updates_in_a_handler_are_collected_stress() {

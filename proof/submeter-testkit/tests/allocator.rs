@@ -1,5 +1,5 @@
 //! A global allocator that accounts for itself in a tree, whatever the tree is doing when it
-//! allocates. A program of its own, because the allocator is the whole process's.
+//! allocates. It has a program of its own, because the allocator applies to the whole process.
 #![cfg(not(miri))]
 #![expect(unsafe_code, reason = "a global allocator")]
 
@@ -26,18 +26,19 @@ static BOOKS: OnceLock<Books> = OnceLock::new();
 /// All bytes that it accounted for.
 static ALLOCATED: AtomicU64 = AtomicU64::new(0);
 
-/// How often it did so inside of what it had called itself.
+/// How often it did so inside a call of its own.
 static NESTED: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// Whether this thread's allocations are accounted for: only of threads that have ended when
-    /// totals are compared.
+    /// Whether this thread's allocations are accounted for: only those of threads that have ended
+    /// when totals are compared.
     static ON: Cell<bool> = const { Cell::new(false) };
 
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Counts each allocation, and does what else an update may be: charges, handles, reads, switches.
+/// Counts each allocation, and also does the other things that an update may involve: charges,
+/// handles, reads, switches.
 struct Accounting;
 
 impl Books {
@@ -45,7 +46,7 @@ impl Books {
         // Relaxed: a statistic, compared when all threads have ended.
         ALLOCATED.fetch_add(bytes, Ordering::Relaxed);
         self.group.add(self.bytes, bytes);
-        // What follows allocates itself, and would not end.
+        // The rest allocates itself, and would recurse forever.
         if INSIDE.replace(true) {
             // Relaxed: a statistic.
             NESTED.fetch_add(1, Ordering::Relaxed);

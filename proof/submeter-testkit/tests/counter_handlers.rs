@@ -31,7 +31,7 @@ struct Counters {
     limited: LimitedCounter,
     added: AtomicI64,
     granted: AtomicI64,
-    /// The largest amount that was ever granted at once.
+    /// The largest amount that was ever granted at the same time.
     most: AtomicI64,
 }
 

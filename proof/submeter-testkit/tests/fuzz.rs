@@ -1,6 +1,6 @@
 //! Long streams of random operations on a tree and on its oracle: a million in release builds.
 //!
-//! `SUBMETER_FUZZ_OPERATIONS=N` sets how many; `SUBMETER_FUZZ_SEED=S` the first seed.
+//! `SUBMETER_FUZZ_OPERATIONS=N` sets their number; `SUBMETER_FUZZ_SEED=S` the first seed.
 
 use std::thread;
 
@@ -12,7 +12,7 @@ fn number(name: &str, default: u64) -> u64 {
     text.parse().unwrap_or_else(|_| panic!("{name} is {text:?}: give it a whole number"))
 }
 
-/// Operations of a test, `share` per cent of all.
+/// Returns the operations of a test, `share` per cent of all.
 fn operations(share: u64) -> u64 {
     let default = match () {
         () if cfg!(miri) => 50,
@@ -58,7 +58,7 @@ fn random_operations_agree_with_the_oracle() {
 
 /// Random operations on few groups agree with the oracle.
 ///
-/// Few groups: each operation meets the unfinished work of the last ones.
+/// With few groups, each operation meets the unfinished work of the last ones.
 #[test]
 fn operations_on_few_groups_agree_with_oracle() {
     let groups = if cfg!(miri) { 4 } else { 12 };
@@ -67,7 +67,7 @@ fn operations_on_few_groups_agree_with_oracle() {
     say("small tree", groups, stream.finish());
 }
 
-/// Random operations side by side agree with their oracles.
+/// Random operations in parallel agree with their oracles.
 ///
 /// Every thread has its own subtree of one tree, and sees it as if it were alone, including exact
 /// reads and bounds. In the end the root has the sum.

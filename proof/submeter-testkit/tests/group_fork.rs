@@ -87,7 +87,7 @@ fn a_child_forked_in_updates_has_its_copy_stress() {
     assert!(!own.is_killed() && tree.get("/child only").is_none(), "only the child changed");
 }
 
-/// A child that is forked amid flushes and kills goes on, or is told why it cannot.
+/// A child that is forked amid flushes and kills continues, or is told why it cannot.
 ///
 /// The parent's other threads flush, create, kill and copy the tree: at a fork they may hold any of
 /// its locks, and the child has no such threads. Every call of the child succeeds or panics with
@@ -128,7 +128,7 @@ fn a_child_forked_in_flushes_goes_on_stress() {
                     Ok(right) => right,
                     Err(why) => message(&*why).contains("was forked"),
                 };
-                // Updates and reads go on in any case.
+                // Updates and reads continue in any case.
                 let before = leaves[0].read(requests);
                 leaves.iter().for_each(|leaf| leaf.add(requests, 3));
                 let went_on = leaves[0].read(requests).value >= before.value;
@@ -150,7 +150,7 @@ fn a_child_forked_in_flushes_goes_on_stress() {
     });
 }
 
-/// What libraries add to a tree that exists.
+/// What libraries add to an existing tree.
 struct Set<const N: usize>(Counter<Count>);
 
 impl<const N: usize> Metrics for Set<N> {
@@ -162,8 +162,8 @@ impl<const N: usize> Metrics for Set<N> {
 /// A child that is forked amid first updates declares and counts for itself.
 ///
 /// The parent's other threads create groups and update them for the first time. A child declares
-/// what the parent has and what it has not, and its groups get words of both, or it is told why
-/// not; for the parent nothing changes.
+/// metrics that the parent has and metrics that it does not, and its groups get words for both, or
+/// it is told why not. Nothing changes for the parent.
 #[test]
 fn a_child_forked_in_first_updates_counts_stress() {
     let _alone = alone();
@@ -209,10 +209,10 @@ fn a_child_forked_in_first_updates_counts_stress() {
     assert_eq!((leaf.sum(known), tree.schema().metrics().len()), (0, 1), "only children changed");
 }
 
-/// The forks that a test waits for.
+/// Number of forks that a test waits for.
 const FORKS: usize = 14;
 
-/// Those of the test whose children mostly find a lock held, and wait for it for seconds.
+/// The same for the test whose children usually find a lock held, and wait for it for seconds.
 const FORKS_OF_FLUSHES: usize = 5;
 
 fn message(panic: &(dyn std::any::Any + Send)) -> String {
@@ -220,8 +220,8 @@ fn message(panic: &(dyn std::any::Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
 }
 
-/// Another thread of the parent sets the data of the very group at the fork. The child finds what
-/// was set by then, or sets its own, and never waits for that thread.
+/// Another thread of the parent sets the data of the same group at the fork. The child finds what
+/// was set by then, or sets its own data, and never waits for that thread.
 #[test]
 fn a_child_forked_amid_set_data_sets_own_stress() {
     let _alone = alone();
@@ -260,11 +260,11 @@ fn a_child_forked_amid_set_data_sets_own_stress() {
     assert!(set.into_iter().all(|data| data == "the parent's"));
 }
 
-/// A child that is forked while a gauge is set, or scraped, sets it and is told.
+/// A child that is forked while a gauge is set or scraped sets it and is told.
 ///
-/// Another thread of the parent sets the gauge, or scrapes, at nearly every fork: with a lock that
-/// is nobody's in the child. What sets it there has to add what is lacking, whatever that thread
-/// had added; the state between two scrapes may be half-changed.
+/// Another thread of the parent sets the gauge, or scrapes, at nearly every fork, and holds a lock
+/// that no thread owns in the child. Setting the gauge there has to add what is missing, whatever
+/// that thread had added; the state between two scrapes may be half-changed.
 #[test]
 fn a_child_forked_amid_a_gauge_sets_it_stress() {
     let _alone = alone();
@@ -312,7 +312,7 @@ fn a_child_forked_amid_a_gauge_sets_it_stress() {
     assert_eq!(failed, None, "the fork whose child failed, or did not end");
 }
 
-/// Wakes nobody, and says when it was told to.
+/// A waker that wakes nothing, and records that it was called.
 #[derive(Default)]
 struct Woken(AtomicBool);
 
@@ -323,7 +323,7 @@ impl Wake for Woken {
     }
 }
 
-/// Those that wait for a kill are of the parent's runtime, which is not there in the child.
+/// Waiters for a kill belong to the parent's runtime, which does not exist in the child.
 #[test]
 fn a_forked_childs_kill_wakes_no_parents_task() {
     let _alone = alone();

@@ -1,4 +1,4 @@
-//! Updates of groups in signal handlers: their counts are exact too.
+//! Updates of groups in signal handlers: their counts are also exact.
 #![cfg(not(miri))]
 
 use std::sync::Arc;
@@ -56,8 +56,8 @@ fn interrupted(work: impl FnOnce() -> u64) -> Option<u64> {
 /// Updates in a handler are exact while others add, flush and kill.
 ///
 /// The handler adds to the leaf that the interrupted thread is adding to or flushing, with the
-/// locks of a flush, a kill or a creation held. Another thread's flushes clear the marks all the
-/// time, so that the handler also runs between the steps of an add that finds no mark: the test,
+/// locks of a flush, a kill or a creation held. Another thread's flushes constantly clear the
+/// marks, so that the handler also runs between the steps of an add that finds no mark: the test,
 /// the marking and the add.
 #[test]
 fn updates_in_a_handler_are_exact_stress() {

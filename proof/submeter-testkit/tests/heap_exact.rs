@@ -1,7 +1,7 @@
-//! Blocks know their owners at every size and alignment, whichever signal handler allocates and
-//! switches in the middle of an allocation, and a forked child keeps books of its own:
-//! of the blocks that it has from its parent as well, while threads of the parent that it does not
-//! have were in the middle of allocating, or of a flush.
+//! Blocks know their owners at every size and alignment, even if a signal handler allocates and
+//! switches in the middle of an allocation. A forked child keeps books of its own, which include
+//! the blocks that it inherits, although threads of the parent that do not exist in the child were
+//! in the middle of allocating or flushing.
 #![cfg(not(miri))]
 #![expect(unsafe_code, reason = "asks for alignments, allocates in handlers, and forks")]
 
@@ -35,10 +35,10 @@ use fork::in_a_fork;
 #[global_allocator]
 static HEAP: Exact<System> = Exact::new(System);
 
-/// Beside it, one that a handler may call.
+/// A second allocator, which a handler may call.
 static ANYWHERE: Exact<Anywhere> = Exact::new(Anywhere);
 
-/// Allocates there, or frees what the last call allocated.
+/// Allocates there, or frees the block of the last call.
 fn anywhere() {
     anywhere::anywhere(&ANYWHERE, Layout::new::<u64>());
 }
@@ -90,7 +90,7 @@ fn an_allocating_handler_is_exact_stress() {
     handler::on_signal({
         let (b, handled) = (b.clone(), Arc::clone(&handled));
         move || {
-            // One allocates, in the group that it interrupts where that is in the middle of a
+            // One handler allocates, in the group that it interrupts if that is in the middle of a
             // switch, and the next one frees.
             let entered = b.enter();
             anywhere();
@@ -99,8 +99,8 @@ fn an_allocating_handler_is_exact_stress() {
             handled.fetch_add(1, Ordering::Relaxed);
         }
     });
-    // The first switch of a thread, and of a group, allocates, which a handler must not; and so
-    // does the first block in a region.
+    // The first switch of a thread, and of a group, allocates, which a handler must not do; so does
+    // the first block in a region.
     a.run(|| b.run(|| (anywhere(), anywhere())));
     let before = books.of(&a);
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -109,9 +109,10 @@ fn an_allocating_handler_is_exact_stress() {
     let block = || black_box(Vec::<u8>::with_capacity(24));
     // Relaxed: only ends the loop.
     while handled.load(Ordering::Relaxed) < HANDLED_MIN && Instant::now() < deadline {
-        // Few enough bytes that the thread keeps them for long, and is interrupted as it does.
+        // Few enough bytes that the thread keeps them for a long time, and is interrupted while it
+        // does.
         a.run(|| (0..500).for_each(|_| drop(block())));
-        // It posts what it keeps at each switch.
+        // The thread posts what it keeps at each switch.
         for _ in 0..500 {
             let posted = a.run(block);
             a.run(|| drop(posted));
@@ -166,10 +167,10 @@ fn a_forked_child_keeps_books_of_its_own() {
     books.must_balance();
 }
 
-/// A forked child ends a flush that a thread of its parent was in, and goes on.
+/// A forked child ends a flush that a thread of its parent was in, and continues.
 #[test]
 fn a_forked_child_ends_its_parents_flush() {
-    // A child waits for a quarter of a second until it gives up what a thread has left.
+    // A child waits for a quarter of a second before it gives up what a thread has left.
     const FORKS: usize = 12;
     let (books, _alone) = books();
     let Books { tree, heap, .. } = books;

@@ -1,5 +1,5 @@
-//! A forked child counts what it allocates in its own copy of the tree, while threads of its parent
-//! that it does not have were in the middle of allocating.
+//! A forked child counts its allocations in its own copy of the tree, although threads of its
+//! parent that do not exist in the child were in the middle of allocating.
 #![cfg(not(miri))]
 
 use std::alloc::System;
@@ -36,7 +36,8 @@ fn a_forked_child_counts_for_itself() {
                 drop(before.take());
                 drop(vec![0_u8; 50]);
                 drop(entered.take());
-                // Nobody flushed at the fork: no lock is held by a thread that it does not have.
+                // No thread flushed at the fork: no lock is held by a thread that the child does
+                // not have.
                 let sum = |counter| own.sum(counter);
                 sum(heap.allocated_bytes) == (fork as u64 + 1) * 1_000 + 50
                     && sum(heap.freed_bytes) == (fork as u64 + 1) * 1_000 + 50

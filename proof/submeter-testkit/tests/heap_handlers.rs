@@ -1,5 +1,5 @@
-//! A signal handler that allocates, as far as its allocator permits that, takes nothing from the
-//! counts of the thread that it interrupts.
+//! A signal handler that allocates, if its allocator permits that, takes nothing from the counts of
+//! the thread that it interrupts.
 #![cfg(not(miri))]
 #![expect(unsafe_code, reason = "an allocator for handlers")]
 
@@ -18,15 +18,15 @@ mod handler;
 #[global_allocator]
 static HEAP: Metered<System> = Metered::new(System);
 
-/// Beside it, one that may be called anywhere: it has a block for every call.
+/// A second allocator, which may be called anywhere: it has a block for every call.
 static ANYWHERE: Metered<Anywhere> = Metered::new(Anywhere);
 
-/// Gives out the same word again and again, which nobody looks at.
+/// Hands out the same word repeatedly, which is never read.
 struct Anywhere;
 
 static WORD: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: 1. The word is there for ever, and aligned for the layouts that this test asks for. 2.
+// SAFETY: 1. The word exists forever, and is aligned for the layouts that this test asks for. 2.
 // Nobody uses a block, so that it does not matter that two are the same.
 unsafe impl GlobalAlloc for Anywhere {
     unsafe fn alloc(&self, _: Layout) -> *mut u8 {
@@ -58,7 +58,7 @@ fn a_handlers_blocks_are_its_own_stress() {
     handler::on_signal({
         let (b, handled) = (b.clone(), Arc::clone(&handled));
         move || {
-            // It may interrupt a switch, and then attributes nothing of its own.
+            // The handler may interrupt a switch, and then attributes nothing of its own.
             let _entered = b.enter();
             let layout = Layout::new::<u64>();
             // SAFETY: 1. The layout is not of size 0. 2. The block is freed once, as it came.
@@ -67,7 +67,7 @@ fn a_handlers_blocks_are_its_own_stress() {
             handled.fetch_add(1, Ordering::Relaxed);
         }
     });
-    // The first switch of a thread allocates, which a handler must not.
+    // The first switch of a thread allocates, which a handler must not do.
     a.run(|| b.run(|| ()));
     let deadline = Instant::now() + TIMEOUT;
     let timer = handler::Timer::on_this_thread(PERIOD_NS).expect("a timer");

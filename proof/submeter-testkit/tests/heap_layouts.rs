@@ -1,4 +1,4 @@
-//! What an allocator that knows owners asks of the one below, and where it writes.
+//! What an allocator that knows owners requests from the underlying one, and where it writes.
 #![cfg(not(miri))]
 #![expect(unsafe_code, reason = "calls allocators with layouts of its own")]
 
@@ -26,16 +26,16 @@ fn first(books: &Books) -> [Group; 2] {
     })
 }
 
-/// An allocator that takes each block back only with the layout that it has, and none that is small
-/// or not aligned enough for the map.
+/// An allocator that takes each block back only with its own layout, and refuses requests for a
+/// block that is too small or insufficiently aligned for the map.
 struct Strict;
 
 static STRICT: Exact<Strict> = Exact::new(Strict);
 
-/// How much it gives at all.
+/// The total amount that it hands out.
 const GIVEN_MAX: usize = 1 << 20;
 
-/// What lies behind each block.
+/// The content after each block.
 const FENCE: u8 = 0xA5;
 const FENCE_BYTES: usize = 16;
 
@@ -43,10 +43,11 @@ fn with_fence(layout: Layout) -> Layout {
     Layout::from_size_align(layout.size() + FENCE_BYTES, layout.align()).expect("it is small")
 }
 
-/// The blocks that are in use: of one that is replaced, two. Of no list that itself allocates.
+/// The blocks in use: two while one is being replaced. An array, because a list would itself
+/// allocate.
 static KNOWN: Mutex<[Option<(usize, Layout)>; 2]> = Mutex::new([None; 2]);
 
-/// Makes one entry another.
+/// Replaces one entry by another.
 fn known(from: Option<(usize, Layout)>, to: Option<(usize, Layout)>) {
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let entry = known.iter_mut().find(|entry| **entry == from);
@@ -81,12 +82,12 @@ unsafe impl GlobalAlloc for Strict {
     }
 }
 
-/// A block goes back with the layout that was asked for, and stays the same if it cannot grow.
+/// A block goes back with the requested layout, and stays the same if it cannot grow.
 #[test]
 fn a_block_goes_back_as_it_was_asked_for() {
     const GROUPS: usize = 300;
     let (books, _alone) = books();
-    // The owner of the last is more than a byte can name.
+    // The owner of the last one has a number that a byte cannot hold.
     let [low, _] = first(books);
     let groups: Vec<Group> = (0..GROUPS)
         .map(|at| books.tree.get_or_create(&format!("/strict/{at}")).expect("room"))
@@ -117,7 +118,7 @@ fn a_block_goes_back_as_it_was_asked_for() {
     }
 }
 
-/// An allocator whose blocks of 16 bytes lie side by side, the last one first.
+/// An allocator whose blocks of 16 bytes are adjacent, the last one first.
 struct SideBySide;
 
 #[repr(align(32))]

@@ -1,6 +1,6 @@
-//! Blocks of every size and alignment are usable wherever they lie, a signal handler that allocates
-//! in the middle of the sampler spoils nothing, and a forked child estimates for itself, while
-//! threads of its parent that it does not have were in the middle of sampling.
+//! Blocks of every size and alignment are usable wherever they are, and a signal handler that
+//! allocates in the middle of the sampler does no harm. A forked child estimates for itself,
+//! although threads of its parent that do not exist in the child were in the middle of sampling.
 #![cfg(not(miri))]
 #![expect(unsafe_code, reason = "asks for alignments, and allocates in handlers")]
 
@@ -34,10 +34,10 @@ use samples::{Samples, samples};
 #[global_allocator]
 static HEAP: Sampled<System> = Sampled::new(System);
 
-/// Beside it, one that a handler may call: of the same slots and words.
+/// A second allocator, which a handler may call; it has the same slots and words.
 static ANYWHERE: Sampled<Anywhere> = Sampled::new(Anywhere);
 
-/// Allocates there, or frees what the last call allocated.
+/// Allocates there, or frees the block of the last call.
 fn anywhere() {
     anywhere::anywhere(&ANYWHERE, Layout::new::<[u64; 16]>());
 }
@@ -52,7 +52,7 @@ fn each_size_and_alignment_is_a_block_anywhere() {
         (1..=40).chain((6..=24).flat_map(|bits| [(1 << bits) - 1, 1 << bits, (1 << bits) + 1]));
     for size in sizes {
         for align in [1, 8, 16, 64, 4096, 8192, 2 << 20] {
-            // Often enough that some of each is sampled.
+            // Often enough that some of each are sampled.
             let times = if size < 8192 && align <= 8192 { 300 } else { 1 };
             let layout = Layout::from_size_align(size, align).expect("valid");
             for _ in 0..times {
@@ -79,7 +79,7 @@ fn each_size_and_alignment_is_a_block_anywhere() {
     }
 }
 
-/// A handler that allocates in the middle spoils nothing.
+/// A handler that allocates in the middle does no harm.
 #[test]
 fn a_handler_in_the_middle_spoils_nothing_stress() {
     /// Frequent enough to interrupt every instruction of a sample.
@@ -99,14 +99,14 @@ fn a_handler_in_the_middle_spoils_nothing_stress() {
             handled.fetch_add(1, Ordering::Relaxed);
         }
     });
-    // The first switch of a thread, and of a group, allocates, which a handler must not.
+    // The first switch of a thread, and of a group, allocates, which a handler must not do.
     a.run(|| b.run(|| (anywhere(), anywhere())));
     let deadline = Instant::now() + Duration::from_secs(60);
     let timer = handler::Timer::on_this_thread(PERIOD_NS).expect("a timer");
     let mut kept = Vec::new();
     // Relaxed: only ends the loop.
     while handled.load(Ordering::Relaxed) < HANDLED_MIN && Instant::now() < deadline {
-        // Large enough that there is a sample in each ten.
+        // Large enough for about one sample in ten.
         a.run(|| (0..500).for_each(|_| drop(black_box(Vec::<u8>::with_capacity(6_000)))));
         if kept.len() < 10_000 {
             kept.push(a.run(|| black_box(Vec::<u8>::with_capacity(3_000))));
@@ -149,7 +149,8 @@ fn a_forked_child_estimates_for_itself() {
                     all
                 });
                 heap.flush();
-                // Own's small blocks may be sampled: none is held but what the tree has of them.
+                // The child's small blocks may be sampled: none is held except those that the tree
+                // knows about.
                 assert!(own.sum(live.bytes) >= 59_000 && new.sum(live.samples) > 0);
                 drop((more, there, small));
                 heap.flush();

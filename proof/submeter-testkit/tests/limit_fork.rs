@@ -1,4 +1,5 @@
-//! Limits work in a forked child, whatever stock was moving in its parent and whoever waited there.
+//! Limits work in a forked child, whatever stock was moving in its parent and whatever waited
+//! there.
 #![cfg(not(miri))]
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
@@ -21,22 +22,22 @@ use stop::StopOnDrop;
 const THREADS: i64 = 2;
 /// A time that only threads which do not run exceed.
 const SOON: Duration = Duration::from_secs(10);
-/// The most that is added or given back at once.
+/// The maximum that is added or given back at once.
 const MOST: i64 = 40;
 
 struct Shared {
     counter: LimitedCounter,
-    /// Many times what may lie in stock, so that the counter goes both ways near it.
+    /// Many times what may be in stock, so that the counter moves both ways near it.
     limit: i64,
-    /// Raised after what was granted, and lowered before it is given back: by at most `MOST` for
-    /// each thread it is less than what is charged, and never more.
+    /// Raised after a grant, and lowered before it is given back. It is less than what is charged
+    /// by at most `MOST` per thread, and never more.
     noted: AtomicI64,
     /// How often a thread has emptied it.
     rounds: AtomicU32,
 }
 
 impl Shared {
-    /// Fills and empties it over and over.
+    /// Fills and empties it repeatedly.
     fn move_stock(&self, mut going: impl FnMut() -> bool) {
         let (mut own, mut random) = (0, fastrand::Rng::with_seed(7));
         while going() {
@@ -60,7 +61,7 @@ impl Shared {
 
     /// Waits until some stock has moved.
     fn wait(&self) {
-        // Relaxed, both: a hint to fork at another moment than the last time.
+        // Relaxed, both: a hint to fork at a different moment than the last time.
         let before = self.rounds.load(Ordering::Relaxed);
         let began = Instant::now();
         while self.rounds.load(Ordering::Relaxed) == before && began.elapsed() < SOON {
@@ -82,7 +83,7 @@ impl Shared {
         let read = counter.read();
         let left = limit - granted;
         assert_eq!((read.low(), read.high(), counter.sum()), (limit, limit, limit), "to the unit");
-        // What the parent's threads held, had under way, or had in a move of stock.
+        // What the parent's threads held, had in flight, or had in a move of stock.
         let most = noted + THREADS * MOST + counter.slack() as i64;
         assert!((noted..=most).contains(&left), "{noted} noted, {left} left");
         assert_eq!(before, left, "the sum counted what was reserved, and no stock");
@@ -102,7 +103,8 @@ fn a_child_forked_as_stock_moves_is_exact_stress() {
         let shared = Shared { counter, limit, noted: AtomicI64::new(0), rounds: AtomicU32::new(0) };
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            // Also when a child failed: the other threads would run on, and the scope not end.
+            // Also if a child failed: the other threads would continue, and the scope would not
+            // end.
             let _stop = StopOnDrop(&stop);
             for _ in 0..THREADS {
                 // Relaxed: only ends the loop.
@@ -134,7 +136,7 @@ fn a_wait_of_the_parent_stalls_nobody_in_a_child() {
     };
     let passed = fork::in_a_fork(|| {
         let before = stalls();
-        // One of its own stalls it, and ends.
+        // A wait of the child's own stalls it, and ends.
         let late = root.charge_blocking(50, Duration::from_millis(1)).is_err();
         !before && late && !stalls() && !root.pressure().some.total.is_zero()
     });
@@ -185,7 +187,7 @@ fn a_child_passes_over_a_callback_under_way() {
         cache.on_reclaim(memory, move |wanted| drop(held.split(wanted))),
     ];
     std::thread::scope(|scope| {
-        // Dropped before the thread is joined, also when something fails here.
+        // Dropped before the thread is joined, even if something fails here.
         let goes_on = goes_on;
         let charge = scope.spawn(|| drop(tree.root().charge_reclaiming(memory, 10)));
         called.recv().expect("it is called");

@@ -1,13 +1,13 @@
-//! Limits that are always reached. `SUBMETER_LIMIT_SOAK_SECONDS=N` goes on for as long.
+//! Limits that are always reached. `SUBMETER_LIMIT_SOAK_SECONDS=N` sets the duration.
 
 use std::time::{Duration, Instant};
 
 use submeter_testkit::LimitSoak;
 
-/// Limits that are always reached are exact, and serve whoever waits.
+/// Limits that are always reached are exact, and every waiter is served.
 ///
-/// A limit that is exceeded, a refusal of what fits, a charge that waits in vain and a total that
-/// is wrong are panics, which name them.
+/// An exceeded limit, a refusal of a charge that fits, a charge that waits in vain and a wrong
+/// total are panics that name them.
 #[test]
 fn limits_at_their_edge_are_exact_stress() {
     let steps = if cfg!(miri) { 20 } else { 20_000 };

@@ -28,17 +28,17 @@ fn again(test: &str, prepare: impl Fn() -> i32 + Send + Sync + 'static) -> Outpu
     again_holding(test, &[], prepare)
 }
 
-/// Makes the heap large at once, so that what meets a limit is a tree's rows, which report it, and
-/// no small allocation, which ends the process.
+/// Makes the heap large at once, so that a limit is met by a tree's rows, which report it, and not
+/// by a small allocation, which ends the process.
 const LARGE_HEAP: [(&str, &str); 2] = [("MALLOC_ARENA_MAX", "1"), ("MALLOC_TOP_PAD_", "33554432")];
 
-/// As `again`, with a limit on data.
+/// The same as `again`, with a limit on data.
 fn again_with_little_data(test: &str) -> Output {
     let _unchanged = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
     again_holding(test, &LARGE_HEAP, || set_limit(libc::RLIMIT_DATA, 2 * SMALL))
 }
 
-/// As `again`, for a test that holds `MACHINE`.
+/// The same as `again`, for a test that holds `MACHINE`.
 fn again_holding(
     test: &str,
     variables: &[(&str, &str)],
@@ -188,8 +188,8 @@ fn locked_memory_is_what_is_used() {
     passed(&again(name, unlimited));
 }
 
-/// Makes groups with a histogram, which take 1 KiB of each row, and lets each count a request: of
-/// 20,000 the words are 200 MiB in the rows of two CPUs.
+/// Makes groups with a histogram, which take 1 KiB of each row, and lets each count a request: the
+/// words of 20,000 groups are 200 MiB in the rows of two CPUs.
 fn many(tree: &Tree, requests: Counter<Count>) -> Vec<Group> {
     let create = |n| tree.get_or_create(&format!("/{n}")).expect("room");
     let groups: Vec<_> = (0..20_000).map(create).collect();
@@ -253,7 +253,7 @@ fn a_locked_tree_holds_what_was_written_only() {
         let groups = many(&tree, requests);
         assert_resident("with groups");
         assert!(locked() - before > 1 << 30, "the rows are locked, as all that is mapped");
-        // What is written is locked, and goes back with its groups all the same.
+        // What is written is locked, and is returned with its groups all the same.
         groups.iter().for_each(|group| (0..40).for_each(|n| group.record(latency, 1 << n)));
         let (written, _) = resident_and_writable();
         groups.into_iter().for_each(|group| drop(group.kill()));
@@ -324,7 +324,7 @@ fn a_limit_on_data_is_refused_with_the_remedy() {
     passed(&again_with_little_data(name));
 }
 
-/// A tree that may not grow says so, and goes on with what it has.
+/// A tree that may not grow says so, and continues with what it has.
 #[test]
 fn a_tree_that_may_not_grow_goes_on() {
     if is_child() {
@@ -332,8 +332,8 @@ fn a_tree_that_may_not_grow_goes_on() {
         let counters: Vec<Counter<Count>> =
             (0..400).map(|n| schema.counter(&format!("c{n}"), "A counter")).collect();
         let tree = Tree::new(schema.build().expect("valid")).expect("address space");
-        // What the process needs beside the tree, such as a flush's lists: how much of the limit a
-        // refusal leaves depends on how large the tree's last step was.
+        // The process's other needs, such as a flush's lists: how much of the limit a refusal
+        // leaves depends on how large the tree's last step was.
         let beside = vec![1_u8; 1 << 20];
         let mut groups = Vec::new();
         let error = loop {

@@ -40,7 +40,7 @@ fn soon() -> Duration {
 
 /// PercpuRef works in a child forked while killing.
 ///
-/// The parent's other threads get, put, kill, revive and switch all the time; the child must cope
+/// The parent's other threads constantly get, put, kill, revive and switch; the child must cope
 /// with the state that they left, and without them.
 #[test]
 fn percpu_ref_works_in_a_child_amid_kills_stress() {
@@ -52,7 +52,8 @@ fn percpu_ref_works_in_a_child_amid_kills_stress() {
         // Relaxed: only ends the loops.
         let going = || !stop.load(Ordering::Relaxed);
         std::thread::scope(|scope| {
-            // Also when a child failed: the other threads would run on, and the scope not end.
+            // Also if a child failed: the other threads would continue, and the scope would not
+            // end.
             let _stop = StopOnDrop(&stop);
             scope.spawn(|| {
                 while going() {

@@ -1,4 +1,4 @@
-//! The soak, which `torture` runs for any time, where nothing disturbs it.
+//! The soak, which `torture` runs for any length of time, here without disturbances.
 
 use std::sync::atomic::AtomicBool;
 

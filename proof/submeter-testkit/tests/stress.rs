@@ -42,7 +42,7 @@ fn leaves(tree: &Tree) -> Vec<Group> {
     paths.iter().map(|path| tree.get_or_create(path).expect("a small tree")).collect()
 }
 
-/// Runs `work` on threads, and `watch` over and over until all of them are done.
+/// Runs `work` on threads, and `watch` repeatedly until all of them are done.
 fn with_watcher<R: Send>(work: impl Fn(u64) -> R + Sync, mut watch: impl FnMut() + Send) -> Vec<R> {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -106,7 +106,7 @@ fn updates_are_conserved_beside_flushes_stress() {
         for leaf in &leaves {
             assert!(leaf.read(schema.counters[0]).value <= leaf.sum(schema.counters[0]));
         }
-        // Both look at what is under way.
+        // Both see what is in flight.
         let now = snapshot.groups()[0].counter(schema.counters[0]);
         let before = std::mem::replace(&mut seen, now);
         witness.met(before != 0 && now != before);
@@ -173,7 +173,7 @@ fn a_read_is_within_its_bound_stress() {
         let after = begun();
         assert!(reading.value + reading.max_error >= before, "{before} not within {reading:?}");
         assert!(reading.value <= after, "{reading:?} of {after}");
-        // Something was flushed, something was not, and something was added meanwhile.
+        // Something was flushed, something was not, and something was added in the meantime.
         witness.met(reading.value != 0 && reading.max_error != 0 && after > before);
     };
     let of = |counts: [&AtomicU64; 2]| counts.map(|n| n.load(Ordering::SeqCst)).iter().sum::<u64>();
@@ -397,7 +397,7 @@ fn groups_come_and_go_during_flushes(crowd: usize) {
     let flush = || {
         let gone_before = gone.load(Ordering::SeqCst);
         let found = tree.flush().groups;
-        // A flush that had something to do, and groups that went meanwhile.
+        // A flush that had something to do, and groups that went in the meantime.
         witness.met(found > 0 && gone.load(Ordering::SeqCst) > gone_before);
     };
     let counted: u64 = with_watcher(work, flush).into_iter().sum();

@@ -1,5 +1,5 @@
-//! Waits for the end of a group in children of a fork: nobody of the parent waits there, and a
-//! thread that was about to, and holds the lock, is not there.
+//! Waits for the end of a group in children of a fork: the parent's waiters do not exist there, nor
+//! does a thread that was about to wait and holds the lock.
 #![cfg(not(miri))]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -18,7 +18,7 @@ use submeter::{Group, Schema, Tree};
 mod fork;
 
 thread_local! {
-    /// Whether the thread is to stop in what it allocates next.
+    /// Whether the thread is to stop in its next allocation.
     static STOPS: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -49,14 +49,14 @@ unsafe impl GlobalAlloc for Stopping {
 #[global_allocator]
 static ALLOCATOR: Stopping = Stopping;
 
-/// SeqCst, here and above: two flags of two threads, and nothing to be quick about.
+/// SeqCst, here and above: two flags of two threads, and speed does not matter.
 fn until(flag: &AtomicBool) {
     while !flag.load(Ordering::SeqCst) {
         thread::yield_now();
     }
 }
 
-/// Counts how often it was told to wake.
+/// A waker that counts its calls.
 #[derive(Default)]
 struct Woken(AtomicU32);
 
@@ -88,12 +88,12 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Calls `test` while another thread is in the middle of waiting for the group's kill: with the
+/// Calls `test` while another thread is in the middle of waiting for the group's kill: it holds the
 /// lock, in a map that allocates as it grows.
 fn amid_a_wait(group: &Group, test: impl FnOnce()) {
     thread::scope(|scope| {
         scope.spawn(|| {
-            // With one of the test, twelve: a node of the map has room for eleven.
+            // Twelve, including one of the test: a node of the map has room for eleven.
             let mut several: Vec<_> = (0..11).map(|_| Box::pin(group.killed())).collect();
             let (last, others) = several.split_last_mut().expect("eleven");
             assert!(others.iter_mut().all(|one| waits(one, Waker::noop())));
@@ -109,7 +109,8 @@ fn amid_a_wait(group: &Group, test: impl FnOnce()) {
 
 /// A child that is forked amid a wait for a kill waits for it itself.
 ///
-/// The lock of a group's waits was the parent's for ever, and asking for it a panic.
+/// Without care, the lock of a group's waits would belong to the parent forever, and asking for it
+/// would panic.
 #[test]
 fn a_child_forked_amid_a_wait_waits_itself() {
     let _alone = alone();
@@ -128,7 +129,7 @@ fn a_child_forked_amid_a_wait_waits_itself() {
             group.kill().expect("it lives here too");
             waits && times(&of_child) == 1 && times(&of_parent) == 0
         });
-        // The queue is told of kills in the same way.
+        // The queue learns of kills in the same way.
         passed[1] = fork::in_a_fork(|| {
             admission.set_weight(&group, Some(300)).expect("in range");
             let held = admission.try_acquire(&group).expect("free");
@@ -139,7 +140,7 @@ fn a_child_forked_amid_a_wait_waits_itself() {
             drop(held);
             waits && late.poll(&mut context).is_ready() && admission.in_flight() == 0
         });
-        // One that waited in the parent is asked, or given up.
+        // A wait that began in the parent is polled, or given up.
         passed[2] = fork::in_a_fork(|| {
             let (of_child, waker) = woken();
             let mut others = [0; 20].map(|_| Box::pin(group.killed()));
@@ -155,7 +156,7 @@ fn a_child_forked_amid_a_wait_waits_itself() {
     assert_eq!(times(&of_parent), 1);
 }
 
-/// Those that wait are of the parent's runtime, which is not there in the child.
+/// Waiters belong to the parent's runtime, which does not exist in the child.
 #[test]
 fn a_forked_childs_release_wakes_no_parents_task() {
     let _alone = alone();

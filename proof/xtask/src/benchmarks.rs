@@ -1,22 +1,22 @@
-//! Splices figures into documents, so that none is typed by hand: the claims of README into
+//! Splices figures into documents, so that none is typed by hand: README's claims into
 //! BENCHMARKS.md, and the tables of records into the documents beside them and into README.md.
 //!
-//! The text between `<!-- claims -->` and `<!-- end of claims -->` is made by `claims.rs`. The
-//! text between `<!-- record: PATH -->` and `<!-- end of record -->` is the output of
-//! `submeter-bench --from PATH --markdown -`. To use a newer record, change the path there, or in
-//! the claims, and run this. `PATH beside OTHER` stands for the ratios of two records side by side,
-//! and `PATH of TABLE` for the figures of one table alone.
+//! The text between `<!-- claims -->` and `<!-- end of claims -->` is made by `claims.rs`. The text
+//! between `<!-- record: PATH -->` and `<!-- end of record -->` is the output of `submeter-bench
+//! --from PATH --markdown -`. To use a newer record, change the path there, or in the claims, and
+//! run this. `PATH beside OTHER` inserts the ratios of two records side by side, and `PATH of
+//! TABLE` the figures of a single table.
 
 use std::path::Path;
 
-/// Where a table of claims begins and ends.
+/// The marks at the beginning and the end of a table of claims.
 const CLAIMS: [&str; 2] = ["<!-- claims -->\n", "\n<!-- end of claims -->"];
 const BEGIN: &str = "<!-- record: ";
 const CLOSE: &str = " -->";
-/// What else may stand in a mark, and the option of the bench that it stands for.
+/// Further words that a mark may contain, and the option of the bench that each stands for.
 const MORE: [(&str, &str); 2] = [(" beside ", "--beside"), (" of ", "--brief")];
 const END: &str = "<!-- end of record -->";
-/// The documents that have such marks.
+/// The documents that contain such marks.
 pub(crate) const FILES: [&str; 8] = [
     "README.md",
     "BENCHMARKS.md",
@@ -28,7 +28,7 @@ pub(crate) const FILES: [&str; 8] = [
     "proof/submeter-bench/record/x86_64-linux/2026-11-30-alloc.md",
 ];
 
-/// Returns `document` with the table of claims that `write` makes, if it has a place for it.
+/// Returns `document` with the table of claims that `write` makes, if it has a place for the table.
 ///
 /// # Errors
 /// The error of `write`.
@@ -72,7 +72,7 @@ pub(crate) fn spliced(
     Ok(text + rest)
 }
 
-/// Makes the tables of a record with the command itself, which knows the definitions.
+/// Makes the tables of a record by running the command itself, which knows the definitions.
 ///
 /// # Errors
 /// One line: the command's error, or why it cannot be run.
@@ -92,7 +92,7 @@ pub(crate) fn tables(root: &Path, record: &str) -> Result<String, String> {
     Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
 }
 
-/// Returns the record that a mark names, and the arguments of what else it asks for.
+/// Returns the record that a mark names, and the arguments for the rest of the mark.
 fn asked(mark: &str) -> (&str, Vec<&str>) {
     let asks = MORE.iter().find_map(|(word, option)| {
         mark.split_once(word).map(|(record, what)| (record, vec![*option, what]))

@@ -1,8 +1,8 @@
-//! The table of BENCHMARKS.md: a row for each claim of README, with its figure from a record.
+//! The table of BENCHMARKS.md: a row for each claim of the README, with its figure from a record.
 //!
-//! `proof/submeter-bench/claims.toml` names for each claim the words of README and the row of a
-//! record. A claim that README no longer makes, a row that no record has, and a figure that is not
-//! the record's, rounded as README rounds it, are errors.
+//! For each claim, `proof/submeter-bench/claims.toml` names the words of the README and the row of
+//! a record. It is an error if the README no longer makes a claim, if no record has the row, or if
+//! the figure is not the record's, rounded as the README rounds it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -55,7 +55,7 @@ fn path_of<'t>(claims: &'t Table, name: &str) -> Result<&'t str, String> {
 }
 
 fn rows(claims: &Table, readme: &str, records: &BTreeMap<String, Value>) -> Result<String, String> {
-    // Lines of a document break where they must.
+    // Lines of a document may break anywhere.
     let readme = readme.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
     let mut text = HEAD.to_owned();
     for claim in crate::definitions::list(claims, "claim") {
@@ -122,7 +122,7 @@ where
     table.get(key)?.as_str()
 }
 
-/// Returns value and unit of the row that a claim names, and that has no other parameters.
+/// Returns the value and the unit of the row that a claim names and that has no other parameters.
 fn find(record: &Value, claim: &toml::Value, variant: &str) -> Option<(f64, String)> {
     let params = claim.get("params")?.as_table()?;
     let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -141,7 +141,7 @@ fn find(record: &Value, claim: &toml::Value, variant: &str) -> Option<(f64, Stri
     Some((row["value"].as_f64()?, row["unit"].as_str()?.to_owned()))
 }
 
-/// Returns whether `figure`, such as `0.2 µs`, is the value with as many decimals.
+/// Returns whether `figure`, such as `0.2 µs`, is the value rounded to the same number of decimals.
 fn is_rounded(figure: &str, value: f64, unit: &str) -> bool {
     let Some((number, of)) = figure.split_once(' ') else { return false };
     let decimals = number.split_once('.').map_or(0, |(_, decimals)| decimals.len());
@@ -149,7 +149,7 @@ fn is_rounded(figure: &str, value: f64, unit: &str) -> bool {
     format!("{:.decimals$}", value * from / to) == number
 }
 
-/// Returns how many of the smallest unit of its kind a unit is.
+/// Returns the size of a unit as a multiple of the smallest unit of its kind.
 fn scale(unit: &str) -> Option<f64> {
     match unit {
         "ns" | "bytes" | "%" => Some(1.0),

@@ -70,7 +70,7 @@ fn tidy_at(root: &Path) -> ExitCode {
     }
 }
 
-/// Writes which atomics models have executed; fails when one has neither a model nor an argument.
+/// Writes which atomics models have executed; fails if one has neither a model nor an argument.
 fn modelled_in(noted: &Path) -> ExitCode {
     let root = workspace_root();
     let missing = repo::Repo::open(&root)
@@ -85,7 +85,7 @@ fn modelled_in(noted: &Path) -> ExitCode {
     }
 }
 
-/// Fails when ratios became worse; says which.
+/// Fails if ratios became worse; says which.
 fn verdict(found: Result<regress::Verdict, String>) -> ExitCode {
     match found {
         Err(error) => refuse(&error),
@@ -96,7 +96,7 @@ fn verdict(found: Result<regress::Verdict, String>) -> ExitCode {
     }
 }
 
-/// Fails when a record of all tables contradicts `proof/submeter-bench/definitions`.
+/// Fails if a record of all tables contradicts `proof/submeter-bench/definitions`.
 fn defined(record: &str) -> ExitCode {
     let found = definitions::record(Path::new(record))
         .and_then(|record| Ok(definitions::findings(&definitions::read()?, &record)));
@@ -143,7 +143,7 @@ fn splice(check: bool) -> ExitCode {
     if differ { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Draws the pictures anew.
+/// Redraws the pictures.
 fn draw(root: &Path) -> ExitCode {
     let drawn = || -> Result<(), String> {
         let repo = repo::Repo::open(root).map_err(|error| error.to_string())?;
@@ -158,7 +158,7 @@ fn draw(root: &Path) -> ExitCode {
     drawn().map_or_else(|error| refuse(&error), |()| ExitCode::SUCCESS)
 }
 
-/// Makes the site; fails if a link of it leads nowhere.
+/// Makes the site; fails if one of its links leads nowhere.
 fn publish(root: &Path) -> ExitCode {
     match site::make(root) {
         Err(error) => refuse(&error),

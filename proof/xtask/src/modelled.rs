@@ -1,6 +1,6 @@
-//! Which atomic operations of the core crates the models execute, and that each of the others has
-//! somebody who argues for it: `proof/modelled/executed.txt`, which this writes, and
-//! `proof/modelled/argued.txt`, which people do.
+//! Which atomic operations of the core crates the models execute, and that an argument exists for
+//! each of the others: `proof/modelled/executed.txt`, which this writes, and
+//! `proof/modelled/argued.txt`, which people write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,11 +17,11 @@ const CORE: [&str; 4] = [
 ];
 const EXECUTED: &str = "proof/modelled/executed.txt";
 const ARGUED: &str = "proof/modelled/argued.txt";
-/// How far below the call of an operation its orderings may end.
+/// Maximum number of lines from the call of an operation down to its last ordering.
 const REACH: usize = 8;
 
 /// The lines with atomics by file and function, as `FILE: FUNCTION`. The two orderings of one
-/// operation, on lines of their own, are one.
+/// operation, on separate lines, count once.
 type Sites = BTreeMap<String, BTreeSet<usize>>;
 
 fn sites(repo: &Repo) -> Sites {
@@ -48,18 +48,18 @@ fn sites(repo: &Repo) -> Sites {
     sites
 }
 
-/// Whether an operation is called on a line, and not only an ordering of it named.
+/// Returns whether an operation is called on a line, rather than only an ordering of it named.
 fn has_call(text: &str, line: usize) -> bool {
     text.lines().nth(line - 1).is_some_and(|text| text.contains('('))
 }
 
-/// The entries of a list: all that is no comment.
+/// Returns the entries of a list: every line that is not a comment.
 fn entries<'r>(repo: &'r Repo, list: &str) -> impl Iterator<Item = (usize, &'r str)> {
     let text = repo.files().iter().find(|file| file.path == list).map_or("", |file| &file.text);
     (1..).zip(text.lines()).filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
 }
 
-/// What an entry is about; `*` stands for every function of a file.
+/// Returns whether an entry is about a site; `*` stands for every function of a file.
 fn is_about(entry: &str, site: &str) -> bool {
     match entry.strip_suffix('*') {
         Some(file) => site.starts_with(file),
@@ -67,8 +67,8 @@ fn is_about(entry: &str, site: &str) -> bool {
     }
 }
 
-/// Reports a function with an atomic that is on neither list, entries of no such function, and an
-/// argument for what models execute.
+/// Reports functions with an atomic that are on neither list, entries for functions that do not
+/// exist, and arguments for what models execute.
 pub(crate) fn check(repo: &Repo) -> Vec<Finding> {
     let sites = sites(repo);
     let counted = |(line, text)| (line, str::rsplit_once(text, ": ").unwrap_or((text, "")));
@@ -110,7 +110,7 @@ pub(crate) fn run(root: &Path, repo: &Repo, from: &Path) -> Result<Vec<String>, 
     let read = |path: &Path| {
         fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
     };
-    // By place: the models.
+    // The models, by place.
     let mut noted = BTreeMap::<(String, usize), BTreeSet<String>>::new();
     let files = fs::read_dir(from).map_err(|error| format!("{}: {error}", from.display()))?;
     for file in files {

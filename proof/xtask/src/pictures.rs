@@ -1,9 +1,9 @@
-//! Makes the pictures of ARCHITECTURE.md: those in `docs/images` that have a text of their name in
-//! `docs/pictures`.
+//! Makes the pictures of ARCHITECTURE.md: those in `docs/images` for which `docs/pictures` has a
+//! text of the same name.
 //!
-//! A layout engine would place boxes by itself, and differently with each of its versions; five
-//! pictures do not pay for it. So the text says where things are. One statement a line, numbers in
-//! tens of pixels:
+//! A layout engine would place boxes by itself, and differently with each of its versions; that is
+//! not worthwhile for five pictures. The text therefore says where things are. It has one statement
+//! per line, with numbers in tens of pixels:
 //!
 //! ```text
 //! picture WIDTH HEIGHT TITLE
@@ -19,12 +19,12 @@
 
 use std::fmt::Write as _;
 
-/// Where the texts are, and the pictures.
+/// The folders of the texts and of the pictures.
 pub(crate) const FROM: &str = "docs/pictures/";
 const TO: &str = "docs/images/";
 
 const UNIT: f64 = 10.0;
-/// Of a line of text, in pixels.
+/// The height of a line of text, in pixels.
 const LEADING: f64 = 15.0;
 
 /// Returns the path of the picture that the text at `path` makes.
@@ -35,7 +35,7 @@ pub(crate) fn target(path: &str) -> Option<String> {
 /// Draws the picture that a text describes.
 ///
 /// # Errors
-/// One line that names the statement that is none.
+/// One line that names the invalid statement.
 pub(crate) fn svg(text: &str) -> Result<String, String> {
     let mut lines = text.lines().filter(|line| !line.is_empty());
     let first = lines.next().and_then(|line| line.strip_prefix("picture "));
@@ -66,7 +66,7 @@ fn statement(verb: &str, rest: &str) -> Option<String> {
                 "<path d=\"M{x1} {y1} {x2} {y2}\" stroke=\"#000\" marker-end=\"url(#to)\"/>\n"
             );
             if !label.is_empty() {
-                // Beside an arrow that goes down, above one that goes across.
+                // Beside a vertical arrow, above a horizontal one.
                 let (x, y) = ((x1 + x2) / 2.0, (y1 + y2) / 2.0);
                 let down = (y1 - y2).abs() > (x1 - x2).abs();
                 let (x, y, anchor) =
@@ -121,7 +121,7 @@ fn words(x: f64, y: f64, text: &str, more: &str) -> String {
     drawn + &format!(">{}</text>\n", escaped(text))
 }
 
-/// Takes `N` numbers off the front, as pixels, and returns the rest of the line.
+/// Removes `N` numbers from the front, as pixels, and returns the rest of the line.
 fn numbers<const N: usize>(mut rest: &str) -> Option<([f64; N], &str)> {
     let mut found = [0.0; N];
     for number in &mut found {

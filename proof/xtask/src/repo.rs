@@ -12,8 +12,8 @@ use crate::rust::Rust;
 #[derive(Default)]
 pub(crate) struct Repo {
     files: Vec<File>,
-    /// The bytes of every file and in every directory, by its path: relative, with `/`. Binary
-    /// files too.
+    /// The size in bytes of every file, and of the content of every directory, by its path:
+    /// relative, with `/`. Includes binary files.
     paths: BTreeMap<String, usize>,
 }
 
@@ -95,7 +95,7 @@ impl Repo {
         self.paths.keys().map(String::as_str)
     }
 
-    /// Returns every file and directory with its bytes.
+    /// Returns every file and directory with its size in bytes.
     pub(crate) fn sizes(&self) -> impl Iterator<Item = (&str, usize)> {
         self.paths.iter().map(|(path, bytes)| (path.as_str(), *bytes))
     }
@@ -112,8 +112,8 @@ impl Repo {
         ""
     }
 
-    /// Returns whether a file contains only tests: it lies in `tests/`, `benches/` or `examples/`,
-    /// or its module is declared under `cfg(test)`.
+    /// Returns whether a file contains only tests: it is in `tests/`, `benches/` or `examples/`, or
+    /// its module is declared under `cfg(test)`.
     pub(crate) fn is_test(&self, path: &str) -> bool {
         let in_test_dir =
             path.split('/').any(|part| matches!(part, "tests" | "benches" | "examples" | "fuzz"));

@@ -1,4 +1,4 @@
-//! A parsed Rust file: its tokens, its comments line by line, its functions, its test code.
+//! A parsed Rust file: its tokens, its comments line by line, its functions, and its test code.
 
 use std::ops::Range;
 use std::str::FromStr;
@@ -184,7 +184,7 @@ impl<'ast> Visit<'ast> for Items {
 }
 
 /// Returns whether an attribute is `#[test]`, `#[tokio::test]`, or a `cfg` that requires `test`
-/// (not its absence), or `loom`, which has nothing but models.
+/// (not its absence) or `loom`, which contains only models.
 fn is_test(attribute: &syn::Attribute) -> bool {
     let path = attribute.path();
     if path.segments.last().is_some_and(|segment| segment.ident == "test") {

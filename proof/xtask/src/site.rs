@@ -1,9 +1,9 @@
 //! A site of the documents, beside the API: `target/site/book`.
 //!
-//! The documents stay where they are; `docs/SUMMARY.md` lists them. mdBook takes one folder: each
-//! is written to `target/site/src` at its path, with three differences: a page without a heading
-//! gets its title, a link to a file that is no page leads to the repository, and names of items of
-//! the guide lead to the API. At the end every link of the pages is followed.
+//! The documents stay where they are; `docs/SUMMARY.md` lists them. mdBook takes one folder, so
+//! each document is written to `target/site/src` at its path, with three differences: a page
+//! without a heading gets its title, a link to a file that is not a page leads to the repository,
+//! and the guide's names of items lead to the API. At the end every link of the pages is followed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,12 +14,12 @@ use std::process::Command;
 mod links;
 
 const SUMMARY: &str = "docs/SUMMARY.md";
-/// What the guide's names of items mean, and where its chapters are.
+/// The meaning of the guide's names of items, and the location of its chapters.
 const NAMES: &str = "crates/submeter/src/guide/links.txt";
 const GUIDE: &str = "crates/submeter/src/guide/";
 const REPOSITORY: &str = "https://github.com/submeter/submeter/blob/main/";
 
-/// Makes the site and checks its links; returns where it begins, and a line for each broken link.
+/// Makes the site and checks its links; returns its first page, and a line for each broken link.
 ///
 /// # Errors
 /// One line: what is missing, or the error of mdBook or Cargo.
@@ -77,7 +77,7 @@ fn document(root: &Path) -> Result<(), String> {
     run(&mut cargo, "install Rust")
 }
 
-/// Returns the libraries, but those that are a workspace of their own.
+/// Returns the libraries, except those that are workspaces of their own.
 fn libraries(root: &Path) -> Result<BTreeSet<String>, String> {
     let crates = fs::read_dir(root.join("crates")).map_err(|error| error.to_string())?;
     let is_ours = |folder: &Path| {
@@ -106,13 +106,13 @@ fn pages(summary: &str) -> BTreeMap<String, String> {
     links.collect()
 }
 
-/// Returns paths as mdBook wants them. It takes a README for the index of its folder, but then
-/// leaves links to it as they are; an index by its own name is one for links too.
+/// Returns paths as mdBook wants them. It treats a README as the index of its folder, but then
+/// leaves links to it unchanged; an index with its own name works for links too.
 fn index(paths: &str) -> String {
     paths.replace("README.md", "index.md")
 }
 
-/// Returns a page whose links to other files lead to the repository; notes its images.
+/// Returns a page whose links to other files lead to the repository; records its images.
 fn rewritten(
     page: &str,
     text: &str,

@@ -1,18 +1,19 @@
-//! The memory that connections hold while they wait for their clients, bounded for all of them
+//! The memory that connections hold while they wait for their clients, bounded for all connections
 //! together.
 //!
 //! Whole requests that fit into the usual buffers need no room: a server whose clients send whole
 //! requests and read their answers never gets here. What a connection holds beyond that is charged
-//! to the quota `buffers` of the root. It is charged before it grows, and to no tenant: a tenant
-//! that is being deleted must not wait for a client that never ends its request.
+//! to the root's quota `buffers`. It is charged before it grows, and to no tenant: a tenant that is
+//! being deleted must not wait for a client that never ends its request.
 //!
-//! *Without room* a connection waits, as a sender waits for the window of a TCP peer, in the order
-//! of arrival. It requests the room for a value as a whole, before it holds any, so that two
-//! uploads cannot wait for each other. A `get` of a large value does so too where others wait: if
-//! the value is evicted meanwhile, it is in no tenant's account. While one waits, the server closes
-//! the connection that has held room for longest, if that is longer than [`STALLED`]. Refusing the
-//! latest request instead would let a few clients that never end theirs keep all others out;
-//! closing connections that held room only for a moment would punish a burst.
+//! *Without room* a connection waits in order of arrival, as a sender waits for a TCP peer's
+//! window. It requests the room for a value as a whole, before it holds any of it, so that two
+//! uploads cannot wait for each other. A `get` of a large value does the same if others wait: a
+//! value that is evicted in the meantime is in no tenant's account. While a connection waits, the
+//! server closes the one that has held room for the longest time, if that is longer than
+//! [`STALLED`]. Two alternatives were rejected. Refusing the latest request would let a few clients
+//! that never end theirs keep all others out; closing connections that have held room only for a
+//! moment would punish a burst.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,16 +30,17 @@ use crate::server::BUFFER_BYTES;
 /// How long a connection that holds memory may wait for its client while others need the memory.
 const STALLED: Duration = Duration::from_secs(1);
 
-/// Between two looks for room.
+/// Interval between two attempts to get room.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// The state that all holders share.
 pub(super) struct BufferRoom {
     root: Group,
     quota: Quota<Bytes>,
-    /// Whose turn it is to look for room: first come, first served.
+    /// The turn to look for room: first come, first served.
     turn: Mutex<()>,
-    /// How many connections wait for room. While there are any, no other passes them.
+    /// Number of connections that wait for room. While there are any, no other connection passes
+    /// them.
     waiting: AtomicUsize,
 }
 
@@ -58,16 +60,16 @@ impl BufferRoom {
 }
 
 impl Connections {
-    /// Returns whether so many bytes must have room before they are held for a client: they are
-    /// more than every connection may have without asking, and others wait for room.
+    /// Returns whether that many bytes need room before they are held for a client: they exceed
+    /// what every connection may have without asking, and others wait for room.
     pub(crate) fn waits_for_room(&self, bytes: usize) -> bool {
-        // Relaxed: a hint; who misses it holds one answer while it waits.
+        // Relaxed: a hint; a reader that misses it holds one answer while it waits.
         bytes > BUFFER_BYTES && self.room.waiting.load(Ordering::Relaxed) > 0
     }
 }
 
 impl Place {
-    /// Returns what the connection holds: nothing yet.
+    /// Returns what the connection holds: initially nothing.
     pub(crate) fn hold(&self) -> BufferHold {
         let (connections, seat) = (Arc::clone(&self.connections), Arc::clone(&self.seat));
         BufferHold { connections, seat, charge: None }
@@ -75,8 +77,8 @@ impl Place {
 }
 
 impl BufferHold {
-    /// Changes what is held to `bytes`, and waits for room if that is more. Free when it is what
-    /// was held before.
+    /// Changes what is held to `bytes`, and waits for room if that is more than before. Costs
+    /// nothing if it is unchanged.
     pub(crate) async fn set(&mut self, bytes: u64, clock: &Clock) {
         let before = self.charge.as_ref().map_or(0, Charge::amount);
         if bytes == before {
@@ -84,7 +86,8 @@ impl BufferHold {
         }
         let connections = Arc::clone(&self.connections);
         let BufferRoom { turn, waiting, .. } = &connections.room;
-        // Relaxed: a hint; who misses it takes room a moment earlier than those who wait.
+        // Relaxed: a hint; a connection that misses it takes room a moment earlier than those that
+        // wait.
         let may_try = bytes < before || waiting.load(Ordering::Relaxed) == 0;
         if !(may_try && self.try_set(bytes)) {
             // Relaxed: as above.

@@ -1,4 +1,4 @@
-//! `stats conns`: who is connected, and what each connection waits for.
+//! `stats conns`: which clients are connected, and what each connection waits for.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ pub(crate) struct Ends {
     pub(crate) server: Arc<str>,
 }
 
-/// A server that listens.
+/// A listening server.
 #[derive(Clone, Debug)]
 pub(crate) struct Listener {
     pub(crate) address: Arc<str>,
-    /// The threads of its own that serve connections.
+    /// Number of its own threads that serve connections.
     pub(crate) threads: usize,
     pub(crate) has_users: bool,
     pub(crate) speaks_tls: bool,
@@ -37,15 +37,14 @@ impl Connections {
         Listening { connections: Arc::clone(self), address }
     }
 
-    /// Returns the servers that listen.
+    /// Returns the listening servers.
     pub(crate) fn listening(&self) -> Vec<Listener> {
         self.listening.lock().clone()
     }
 
-    /// Writes some lines for each server, as number 0, and for each connection, in the order in
-    /// which they came.
+    /// Writes some lines for each server, as number 0, and for each connection in order of arrival.
     pub(crate) fn list(&self, now_ms: u64) -> Vec<u8> {
-        // Copied: writing takes longer than a new connection should wait.
+        // Copied: writing takes longer than a new connection should have to wait.
         let listening = self.listening();
         let mut seats: Vec<(u64, Arc<ConnectionState>)> = {
             let places = self.places.lock();
@@ -54,7 +53,7 @@ impl Connections {
         seats.sort_unstable_by_key(|(number, _)| *number);
         let mut text = Vec::new();
         for Listener { address, .. } in listening {
-            // A vector takes everything, here and below.
+            // Writing to a vector cannot fail, here and below.
             let _ = write!(text, "STAT 0:addr {address}\r\nSTAT 0:state conn_listening\r\n");
         }
         for (number, seat) in seats {

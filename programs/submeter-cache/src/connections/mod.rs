@@ -1,9 +1,9 @@
 //! The open connections: how many there may be, how long each has waited for its client, and how
 //! much memory they hold together.
 //!
-//! A connection notes what it waits for in its [`ConnectionState`], with one store for each batch
-//! of requests. There are no timers: the server looks at all seats a few times a second, because a
-//! timer for each wait would cost every batch a lock that all connections share.
+//! A connection records what it waits for in its [`ConnectionState`], with one store per batch of
+//! requests. There are no timers. The server scans all seats a few times a second instead, because
+//! a timer for each wait would cost every batch a lock shared by all connections.
 
 mod buffer_room;
 mod listing;
@@ -27,8 +27,8 @@ pub use places::Crowd;
 use places::Places;
 pub(crate) use places::{Place, Unwelcome};
 
-/// Beside its time, a request or an answer has a second for each of these bytes: what is large may
-/// take longer on a slow line.
+/// A request or an answer has an extra second for each of these bytes: a large one may take longer
+/// on a slow line.
 const RATE_MIN_BYTES: u64 = 64 << 10;
 
 /// The connections of a cache.
@@ -37,7 +37,7 @@ pub(crate) struct Connections {
     listening: Mutex<Vec<Listener>>,
     room: BufferRoom,
     root: Group,
-    /// The account that a place is charged to: nothing is held outside of its bound.
+    /// The quota that places are charged to: its bound covers everything that is held.
     quota: Quota<Count>,
     most: usize,
     login_timeout_ms: u64,
@@ -46,7 +46,7 @@ pub(crate) struct Connections {
     counts: Counts,
 }
 
-/// How many connections ended for which reason, statistics all of them.
+/// How many connections ended for which reason; all are statistics.
 #[derive(Debug, Default)]
 struct Counts {
     refused: AtomicU64,
@@ -62,21 +62,24 @@ struct Counts {
 pub(crate) struct ConnectionCounts {
     pub(crate) current: usize,
     pub(crate) total: u64,
-    /// Those that have not said yet who they are.
+    /// Connections that have not identified themselves yet.
     pub(crate) strangers: usize,
-    /// Turned away, as the most allowed were open, or the most that others leave to a user.
+    /// Connections turned away because the maximum was open, or because a user had as many as the
+    /// others leave it.
     pub(crate) refused: u64,
-    /// Closed as they did not say in time who they are, or others needed their place.
+    /// Connections closed because they did not identify themselves in time, or because others
+    /// needed their place.
     pub(crate) ended_strangers: u64,
-    /// Closed after the idle timeout.
+    /// Connections closed after the idle timeout.
     pub(crate) idle: u64,
-    /// Closed as a request did not become whole, or an answer was not taken, in time.
+    /// Connections closed because a request was not completed, or an answer not taken, in time.
     pub(crate) slow: u64,
-    /// Closed to give the memory that they held to others.
+    /// Connections closed to free the memory that they held.
     pub(crate) reclaimed: u64,
-    /// How often the server accepted none for a while, as the system had no room for more.
+    /// How often the server accepted no connections for a while because the system had no room for
+    /// more.
     pub(crate) stops: u64,
-    /// For how long.
+    /// Total time of these pauses.
     pub(crate) stopped_us: u64,
 }
 
@@ -94,18 +97,18 @@ pub(crate) enum Phase {
 /// The public state of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionState {
-    /// The phase in the low two bits, above them since when, on the store's clock in ms.
+    /// The phase in the low two bits; above them the time of its start, on the store's clock in ms.
     state: AtomicU64,
     /// Bytes held beyond what every connection may have.
     held: AtomicU64,
-    /// When it was given the first of them, on the same clock.
+    /// When it received the first of them, on the same clock.
     given_ms: AtomicU64,
     task: OnceLock<AbortHandle>,
     ends: OnceLock<Ends>,
 }
 
 impl ConnectionState {
-    /// Notes what the connection waits for from now on.
+    /// Records what the connection waits for from now on.
     pub(crate) fn enter(&self, phase: Phase, now_ms: u64) {
         // Relaxed: readers decide by its value alone.
         self.state.store(now_ms << 2 | phase as u64, Ordering::Relaxed);
@@ -115,7 +118,7 @@ impl ConnectionState {
         self.state().0
     }
 
-    /// Notes who is connected to which server.
+    /// Records the two ends of the connection.
     pub(crate) fn set_ends(&self, ends: Ends) {
         // A seat is taken by one connection only.
         let _ = self.ends.set(ends);
@@ -139,7 +142,7 @@ impl ConnectionState {
     }
 
     fn held(&self) -> u64 {
-        // Relaxed: a hint for the choice of whom to end.
+        // Relaxed: a hint for choosing the connection to end.
         self.held.load(Ordering::Relaxed)
     }
 
@@ -153,8 +156,8 @@ impl ConnectionState {
         self.given_ms.store(now_ms, Ordering::Relaxed);
     }
 
-    /// Since when it has made no use of what it holds: how long it waited for room does not count,
-    /// nor what it did before the latest request that it made whole.
+    /// Returns since when it has made no use of what it holds. Time spent waiting for room does not
+    /// count, nor does anything before the latest request that it completed.
     fn stalled_since_ms(&self) -> u64 {
         // Relaxed: as in `held`.
         self.state().1.max(self.given_ms.load(Ordering::Relaxed))
@@ -176,7 +179,7 @@ impl ConnectionState {
         client.rsplit_once(':').map_or(client, |(host, _)| host).to_owned()
     }
 
-    /// Ends the connection. Its task is dropped where it waits, with all that it holds.
+    /// Ends the connection. Its task is dropped where it waits, with everything that it holds.
     fn end(&self) {
         if let Some(task) = self.task.get() {
             task.abort();
@@ -202,14 +205,14 @@ impl Connections {
         }
     }
 
-    /// Notes for how long it does.
+    /// Records how long the pause lasts.
     pub(crate) fn note_pause(&self, pause: Duration) {
         let us = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
         // Relaxed: a statistic.
         self.counts.stopped_us.fetch_add(us, Ordering::Relaxed);
     }
 
-    /// Notes that the server accepts no connections for a while.
+    /// Records that the server accepts no connections for a while.
     pub(crate) fn note_stop(&self) {
         // Relaxed: a statistic.
         self.counts.stops.fetch_add(1, Ordering::Relaxed);
@@ -256,8 +259,8 @@ impl Connections {
         }
     }
 
-    /// Ends the connection that has held memory for its client for longest, if that is at least
-    /// `stalled_ms`.
+    /// Ends the connection that has held memory for its client for the longest time, if that is at
+    /// least `stalled_ms`.
     fn reclaim(&self, except: &ConnectionState, now_ms: u64, stalled_ms: u64) {
         let places = self.places.lock();
         let seats = places.taken.values().map(|taken| &taken.seat);
@@ -267,7 +270,7 @@ impl Connections {
         });
         if let Some(seat) = stalled.min_by_key(|seat| seat.stalled_since_ms()) {
             seat.end();
-            // Its bytes are as good as free; the next look must find another one.
+            // Its bytes are as good as free; the next look must find another connection.
             seat.set_held(0);
             // Relaxed: a statistic.
             self.counts.reclaimed.fetch_add(1, Ordering::Relaxed);

@@ -1,16 +1,17 @@
-//! The places among the open connections: how many there are, and who may have them.
+//! The places for open connections: how many there are, and which clients may have them.
 //!
-//! A client is a *stranger* until it has agreed on keys and logged in, where it has to. Strangers
-//! may have every place that is free, but a newcomer takes that of the stranger who has waited for
-//! longest when none is: who can log in does so at once, and others keep no place. A part of the
-//! places for them alone would be theirs for the taking as well.
+//! A client is a *stranger* until it has agreed on keys and logged in, where required. Strangers
+//! may have every free place, but if none is free a newcomer takes the place of the stranger that
+//! has waited for the longest time. A client that can log in does so at once, and the others keep
+//! no place. Reserving a part of the places for strangers would not help: that part would be theirs
+//! for the taking as well.
 //!
-//! Among several users, one may have as many places as are in no user's hands, times [`PART`].
-//! The first user leaves some places free, and the next one leaves some of these. A fixed part for
-//! each would leave most places empty while few of many users come, and a user alone could not use
-//! the whole server.
+//! Among several users, one may have as many places as are in no user's hands, times [`PART`]. The
+//! first user leaves some places free, and the next one leaves some of these. A fixed part for each
+//! would leave most places empty while few of many users come, and a single user could not use the
+//! whole server.
 //!
-//! Without users a place is open to anybody who reaches the server, as is everything else. A part
+//! Without users, a place is open to anyone who reaches the server, as is everything else. A part
 //! for each address would be one part for all clients behind a proxy, and no bound on a client that
 //! has a network of its own.
 
@@ -26,14 +27,16 @@ use super::{ConnectionState, Connections, Phase};
 use crate::protocol::Access;
 use crate::users::{self, ByName};
 
-/// How many times the places that no user has one user may have: seven eighths of all at most.
+/// A user may have this many times the places that no user has: seven eighths of all places at
+/// most.
 const PART: usize = 7;
 
-/// Places are few while the eighth part or less is free, until the fourth part is.
+/// Places are few from the moment when at most an eighth is free until a fourth is free.
 const FEW: usize = 8;
 const ENOUGH: usize = 4;
 
-/// A place among the open connections, for as long as one is open, however its task ends.
+/// A place among the open connections. It is held while the connection is open, however its task
+/// ends.
 pub(crate) struct Place {
     pub(super) connections: Arc<Connections>,
     number: u64,
@@ -44,49 +47,49 @@ pub(crate) struct Place {
 #[derive(Default)]
 pub(super) struct Places {
     pub(super) taken: HashMap<u64, Taken>,
-    /// How many there ever were.
+    /// Number of connections since the start.
     pub(super) total: u64,
-    /// By number, and so in the order in which they came: since when.
+    /// The strangers by number, and so in order of arrival, with the time of their arrival.
     strangers: BTreeMap<u64, u64>,
     pub(super) ended_strangers: u64,
-    /// How many connections each user has, and all of them have together.
+    /// Number of connections of each user, and of all users together.
     of_users: HashMap<Arc<str>, usize>,
     known: usize,
-    /// Whether places are few, which was said.
+    /// Whether places are few and this was reported.
     is_crowded: bool,
-    /// How many were turned away when it was last looked.
+    /// Number of connections turned away as of the last look.
     refused_before: u64,
 }
 
-/// One place.
+/// A taken place.
 pub(super) struct Taken {
     pub(super) seat: Arc<ConnectionState>,
-    /// As it was at the login.
+    /// The user and its rights at the time of the login.
     user: Option<(Arc<str>, Access)>,
     charge: Charge,
 }
 
-/// Why a client that has logged in does not stay.
+/// Why a client that has logged in cannot stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unwelcome {
-    /// Its user has as many connections as others leave it.
+    /// Its user has as many connections as the others leave it.
     TooMany,
-    /// Its place is another's by now.
+    /// Its place belongs to another connection already.
     Gone,
 }
 
-/// Free places of a server that have become few: see
+/// A report that few places for connections are free: see
 /// [`Server::on_crowd`](crate::Server::on_crowd). Displays as a line without its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Crowd {
-    /// How many connections are open.
+    /// Number of open connections.
     pub open: usize,
-    /// How many may be.
+    /// Maximum number of connections.
     pub most: usize,
     /// The holder of the most places: a user, clients that have not logged in, or an address.
     pub holder: String,
-    /// How many the holder has.
+    /// Number of places that the holder has.
     pub holds: usize,
 }
 
@@ -98,7 +101,7 @@ impl fmt::Display for Crowd {
 }
 
 impl Connections {
-    /// Takes a place, unless all are taken; for a stranger if the client has to say who it is.
+    /// Takes a place, unless all are taken; as a stranger if the client has to identify itself.
     pub(crate) fn take_place(self: &Arc<Self>, now_ms: u64, is_stranger: bool) -> Option<Place> {
         let seat = Arc::new(ConnectionState::default());
         seat.enter(Phase::Idle, now_ms);
@@ -136,8 +139,9 @@ impl Connections {
         }
     }
 
-    /// Ends the connections of users who are not among `now`, or have another tenant there. By what
-    /// each was at its login: who replaces users twice shows the first version to nobody.
+    /// Ends the connections of users that are not among `now`, or that have another tenant there.
+    /// Compares with each user's state at its login: a program that replaces users twice shows the
+    /// first version to no one.
     pub(crate) fn end_users(&self, now: &ByName) {
         let places = self.places.lock();
         for taken in places.taken.values() {
@@ -149,8 +153,8 @@ impl Connections {
         }
     }
 
-    /// Returns what to say if places have become few since the last look, or somebody was turned
-    /// away. Once, until there are enough of them again.
+    /// Returns a report if places have become few since the last look, or if a client was turned
+    /// away. Reports once, until enough places are free again.
     pub(crate) fn look_for_crowd(&self) -> Option<Crowd> {
         // Relaxed: a statistic.
         let refused = self.counts.refused.load(Ordering::Relaxed);
@@ -175,9 +179,9 @@ impl Places {
         self.strangers.len()
     }
 
-    /// Ends the connection of the stranger who came first, and returns the place.
+    /// Ends the connection of the earliest stranger, and returns its place.
     fn displace(&mut self) -> Option<Charge> {
-        // One whose task is not known yet could not be ended.
+        // A connection whose task is not known yet could not be ended.
         let can_end = |number: &&u64| self.taken.get(number).is_some_and(|t| t.seat.can_end());
         let number = *self.strangers.keys().find(can_end)?;
         self.strangers.remove(&number);
@@ -187,7 +191,7 @@ impl Places {
         Some(taken.charge)
     }
 
-    /// Returns who has most of the places, and how many.
+    /// Returns the holder of the most places, and how many it has.
     fn greatest(&self) -> (String, usize) {
         let mut holders: HashMap<String, usize> = HashMap::new();
         for (number, Taken { seat, user, .. }) in &self.taken {
@@ -206,12 +210,12 @@ impl Places {
 }
 
 impl Place {
-    /// Lets the client stay who need not log in.
+    /// Admits a client that need not log in.
     pub(crate) fn admit(&self) {
         self.connections.places.lock().strangers.remove(&self.number);
     }
 
-    /// Notes whose connection it is. If others may log in as well, none of them gets all places.
+    /// Records whose connection it is. If others may log in as well, no user gets all places.
     pub(crate) fn log_in(
         &self,
         user: &Arc<str>,
@@ -265,7 +269,7 @@ mod tests {
         Arc::clone(cache.connections())
     }
 
-    /// Logs in as often as it is let.
+    /// Logs in as often as allowed.
     fn fill(connections: &Arc<Connections>, user: &Arc<str>) -> Vec<Place> {
         std::iter::from_fn(|| {
             let place = connections.take_place(0, true)?;
@@ -303,7 +307,7 @@ mod tests {
         assert!(connections.take_place(0, true).is_none());
     }
 
-    /// A user of a version that nobody saw is ended by the next.
+    /// The next replacement ends a user of a version that was never seen.
     #[test]
     fn a_version_nobody_saw_is_ended_by_the_next() {
         let connections = connections(8);

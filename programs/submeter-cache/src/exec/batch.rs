@@ -19,7 +19,7 @@ pub(super) struct HeldBack {
 }
 
 /// The tenants that a batch of requests has found, what they have consumed, and the group that the
-/// thread is in. Lives within one epoch guard, and inside that the guard of each request costs next
+/// thread is in. It lives within one epoch guard, inside which the guard of each request costs next
 /// to nothing.
 pub(crate) struct Batch<'g> {
     cache: &'g Cache,
@@ -29,7 +29,7 @@ pub(crate) struct Batch<'g> {
 }
 
 impl<'g> Batch<'g> {
-    /// Makes a batch whose bytes arrived at `arrival`, and that begins at `began`.
+    /// Makes a batch whose bytes arrived at `arrival`, and which begins at `began`.
     pub(super) fn new(cache: &'g Cache, guard: &'g Guard, arrival: u64, began: u64) -> Batch<'g> {
         Batch {
             cache,
@@ -55,7 +55,7 @@ impl<'g> Batch<'g> {
         }
     }
 
-    /// Takes a request of its tenants' rates.
+    /// Takes a request from its tenants' rates.
     #[inline]
     pub(super) fn take(&self, account: Account) -> Result<(), HeldBack> {
         if !self.cache.tenants().has_rates() {
@@ -65,7 +65,7 @@ impl<'g> Batch<'g> {
         taken.map_err(|error| HeldBack { after: error.retry_after(), of: "too many requests" })
     }
 
-    /// Looks whether its tenants owe CPU time.
+    /// Checks whether its tenants owe CPU time.
     #[inline]
     pub(super) fn admit(&self, account: Account) -> Result<(), HeldBack> {
         let admitted =
@@ -83,8 +83,8 @@ impl<'g> Batch<'g> {
         self.resolver.resolve(key)
     }
 
-    /// Adds all that the requests have consumed to the totals. Returns the group that the thread is
-    /// in, as sending the answers is part of the batch's work, but not under its guard.
+    /// Adds everything that the requests have consumed to the totals. Returns the group that the
+    /// thread is in: sending the answers is part of the batch's work, but not under its guard.
     pub(crate) fn end(mut self) -> CurrentGroup {
         self.settle();
         self.current

@@ -33,7 +33,7 @@ pub(super) struct StoreRequest<'a> {
     pub(super) new_cas: Option<u64>,
     /// Whether an older `cas` suffices; the item is then stale.
     pub(super) invalidate: bool,
-    /// The expiry of an item made by appending to nothing; without it none is made.
+    /// The expiry of an item made by appending to nothing; without it, none is made.
     pub(super) vivify_ms: Option<u64>,
 }
 
@@ -65,10 +65,10 @@ pub(super) struct CountRequest {
     pub(super) expires_ms: Option<u64>,
 }
 
-/// The most padding that a shrunk number is given.
+/// Maximum padding of a number that shrank.
 const PADDING: &[u8] = &[b' '; 256];
 
-/// How often a change under a lock is tried again after room was made outside of the lock.
+/// How often a change under a lock is retried after room was made outside of the lock.
 pub(super) const RETRIES_MAX: usize = 8;
 
 /// Values up to this size are copied into the answer, which is cheaper than counting a reference
@@ -188,7 +188,8 @@ impl Session<'_> {
             }
             if self.is_full(out) {
                 paused.keys_at += keys.len() - rest.len();
-                // Each key was charged the bytes up to its end; the first one also those before it.
+                // Each key was charged the bytes up to its end; the first one also the bytes before
+                // it.
                 return Next::Pause(paused);
             }
             let before = out.written();
@@ -224,7 +225,8 @@ impl Session<'_> {
             if let Some(account) = account
                 && metering
             {
-                // The bytes of later keys are theirs; the rest of the line is the first one's.
+                // The bytes of later keys are theirs; the rest of the line belongs to the first
+                // key.
                 let later = after.len();
                 let bytes_in = std::mem::replace(&mut paused.bytes_in, later) - later;
                 let bytes_out = out.written() - before;
@@ -369,7 +371,7 @@ impl Session<'_> {
         StoreOutcome::NoMemory
     }
 
-    /// Adds to or subtracts from the number that an item is, as one step.
+    /// Adds to or subtracts from an item's number, as one step.
     pub(super) fn count(
         &self,
         tenant: &Arc<Tenant>,
@@ -445,7 +447,7 @@ pub(super) enum StoreRoom<'s, 'g> {
     None,
 }
 
-/// A draft that replaces the value of `item` and keeps all else.
+/// Returns a draft that replaces the value of `item` and keeps everything else.
 fn inherit<'a>(item: &'a Item, value: [&'a [u8]; 2], marks: u8) -> Draft<'a> {
     Draft {
         key: item.key(),
@@ -483,8 +485,8 @@ fn value(found: RcuBorrow<'_, Item>, cas: u64, with_cas: bool, out: &mut Output)
 pub(super) fn data(found: RcuBorrow<'_, Item>, out: &mut Output) {
     let line = found.value_line();
     if line.len() > COPY_MAX {
-        // The item may have left since it was found, and the last reference with it: then it can
-        // still be read, but not kept.
+        // The item may have left since it was found, and its last reference may be gone: then it
+        // can still be read, but not kept.
         if let Some(kept) = found.try_get() {
             return out.value(kept);
         }

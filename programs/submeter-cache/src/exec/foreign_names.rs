@@ -1,7 +1,8 @@
-//! Names of memcached's statistics that mean nothing here, with what they would have there if it
-//! had none of that: clients and monitors look for them, and some show nothing without.
+//! Names of memcached's statistics that have no meaning here, with the values that memcached would
+//! give them if it had none of the features: clients and monitors look for them, and some show
+//! nothing without them.
 
-/// Of `stats`, zero all of them: there are no slabs, no lists by age, no log for clients.
+/// Names of `stats`, all zero: there are no slabs, no lists by age, and no log for clients.
 pub(super) const GENERAL: [&str; 36] = [
     "response_obj_oom",
     "response_obj_count",
@@ -42,11 +43,11 @@ pub(super) const GENERAL: [&str; 36] = [
     "lru_bumps_dropped",
 ];
 
-/// Of `stats` and of each class of `stats items`.
+/// Names of `stats` and of each class of `stats items`.
 pub(super) const MOVES: [&str; 5] =
     ["lrutail_reflocked", "moves_to_cold", "moves_to_warm", "moves_within_lru", "direct_reclaims"];
 
-/// Of each class of `stats items`: all items are as those that memcached calls cold.
+/// Names of each class of `stats items`: all items are like those that memcached calls cold.
 pub(super) const ITEMS: [&str; 14] = [
     "number_hot",
     "number_warm",
@@ -64,7 +65,7 @@ pub(super) const ITEMS: [&str; 14] = [
     "hits_to_temp",
 ];
 
-/// Of `stats settings`: what is switched off, or not there to be set.
+/// Names of `stats settings`: settings that are switched off or do not exist.
 pub(super) const SETTINGS: [(&str, &str); 53] = [
     ("verbosity", "0"),
     ("oldest", "0"),
@@ -106,7 +107,7 @@ pub(super) const SETTINGS: [(&str, &str); 53] = [
     ("ext_max_sleep", "0"),
     ("ext_max_frag", "0.00"),
     ("ext_drop_unread", "no"),
-    // The files are the program's that made the certificate and its key from them.
+    // The files belong to the program that made the certificate and its key from them.
     ("ssl_chain_cert", "(null)"),
     ("ssl_key", "(null)"),
     ("ssl_verify_mode", "0"),

@@ -117,8 +117,8 @@ impl Session<'_> {
         }
     }
 
-    /// Locks the slot of the key, and creates an empty item there if the request asks for that and
-    /// there is none; the second value says whether it did. Returns nothing if there is no item and
+    /// Locks the slot of the key. If there is no item and the request asks for one, creates an
+    /// empty item; the second value says whether it did. Returns nothing if there is no item and
     /// none could be created.
     fn find_or_create<'s, 'g>(
         &'s self,
@@ -239,7 +239,7 @@ impl Session<'_> {
                     return "HD";
                 }
                 StoreRoom::Made => {}
-                // No room even for an empty item: then there is none.
+                // There is no room even for an empty item, so there is none.
                 StoreRoom::None => self.cache.store().slot(&meta.key, self.now, &guard).remove(),
             }
         }
@@ -313,7 +313,7 @@ impl Session<'_> {
         let flags = &meta.flags;
         let mut buffer = itoa::Buffer::new();
         let digits = buffer.format(flags.initial).as_bytes();
-        // `T` follows `N` only when it is sent too, as in memcached.
+        // `T` follows `N` only when it is also sent, as in memcached.
         let exptime = flags.exptime.or(flags.vivify).unwrap_or(0);
         let draft = Draft { value: [digits, b""], ..self.blank(meta, exptime) };
         let (mode, new_cas) = (Mode::Add, flags.new_cas);

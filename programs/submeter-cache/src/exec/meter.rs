@@ -2,18 +2,18 @@
 //! tenants' groups before the answers are sent.
 //!
 //! Gathering makes a pipeline of requests cost one add per tenant and metric. Adding before sending
-//! makes totals exact for a client that has its answer.
+//! makes totals exact for a client that has received its answer.
 //!
 //! A retrieval of several keys is metered as one request per key: each key's tenant is charged its
-//! own bytes; the bytes of the command word and of the line's end go to the first key's tenant, the
-//! closing `END` to the last one's. What the tenants are charged therefore adds up to what went
-//! over the wire.
+//! own bytes; the bytes of the command word and of the line's end go to the first key's tenant, and
+//! the closing `END` to the last one's. The sum of what tenants are charged therefore equals what
+//! went over the wire.
 //!
 //! The requests of a batch share one reading of the clock as the end of their latency: their
-//! answers leave together, and a reading costs as much as a small request's lookup. They share the
-//! beginning, too: when the worker heard that they could be read
+//! answers leave together, and a reading costs as much as a small request's lookup. They also share
+//! the beginning: the time when the worker learned that they could be read
 //! ([`arrival`](crate::server::arrival)). The wait from there to the beginning of their batch is a
-//! figure of its own.
+//! separate figure.
 //!
 //! CPU time needs no tally: the thread is in the group of the request that it executes
 //! ([`CurrentGroup`](super::current_group::CurrentGroup)).
@@ -45,7 +45,7 @@ const KINDS: usize = 7;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effect {
     pub(crate) kind: Kind,
-    /// For retrievals: whether there was an item.
+    /// For retrievals: whether the item was found.
     pub(crate) hit: Option<bool>,
     /// Whether a store was refused for want of memory.
     pub(crate) no_memory: bool,
@@ -67,14 +67,14 @@ impl Effect {
 
 /// The usage of each account in one batch.
 pub(crate) struct BatchMeter {
-    /// By account; shorter than the list of accounts.
+    /// Tallies by account; shorter than the list of accounts.
     tallies: Vec<AccountTally>,
     /// When the bytes of the batch arrived, and when it began.
     arrival: u64,
     began: u64,
 }
 
-/// How long each request of a batch took, and how much of that it waited for the batch to begin.
+/// Duration of each request of a batch, and the part of it spent waiting for the batch to begin.
 #[derive(Clone, Copy)]
 struct Took {
     latency_ns: u64,
@@ -93,12 +93,12 @@ struct AccountTally {
 }
 
 thread_local! {
-    /// The memory of a meter that is through, for the next one.
+    /// The memory of a finished meter, kept for the next one.
     static SPARE: Cell<Vec<AccountTally>> = const { Cell::new(Vec::new()) };
 }
 
 impl BatchMeter {
-    /// Makes one for a batch whose bytes arrived at `arrival`, and that begins at `began`.
+    /// Makes a meter for a batch whose bytes arrived at `arrival`, and which begins at `began`.
     pub(crate) fn new(arrival: u64, began: u64) -> BatchMeter {
         BatchMeter { tallies: SPARE.take(), arrival, began }
     }
@@ -124,7 +124,7 @@ impl BatchMeter {
         tally.bytes_out += bytes_out as u64;
     }
 
-    /// Adds bytes that belong to a request which was added.
+    /// Adds bytes that belong to a request already added.
     #[inline]
     pub(crate) fn add_bytes(&mut self, account: Account, bytes_in: usize, bytes_out: usize) {
         let tally = self.tally(account);
@@ -157,7 +157,7 @@ impl BatchMeter {
 
 impl Drop for BatchMeter {
     fn drop(&mut self) {
-        // A batch that panicked was not settled: the next one's accounts are others.
+        // A batch that panicked was not settled, and the next one's accounts differ.
         self.tallies.clear();
         SPARE.set(std::mem::take(&mut self.tallies));
     }

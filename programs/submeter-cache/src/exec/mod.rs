@@ -31,14 +31,15 @@ pub(crate) use batch::Batch;
 pub(crate) struct Session<'c> {
     cache: &'c Cache,
     now: Tick,
-    /// When the bytes could be read that are being worked on, and when this batch of them began.
+    /// When the bytes in work could be read, and when this batch of them began.
     arrival: u64,
     began: u64,
-    /// How many bytes to hold room for before the request in front goes on, where its value waits
-    /// for that.
+    /// Number of bytes to hold room for before the request at the front continues, if its value
+    /// waits for that.
     room: usize,
-    /// The key, if there is one, whose value is being skipped. Not its tenant: the rest of the
-    /// value may take long to arrive, and a waiting connection must not hold a deleted tenant.
+    /// The key, if there is one, whose value is being skipped. It is not the key's tenant: the rest
+    /// of the value may take long to arrive, and a waiting connection must not hold a deleted
+    /// tenant.
     swallowing: Box<[u8]>,
 }
 
@@ -49,11 +50,11 @@ pub(crate) enum Next {
     /// The answer has grown large, or waits for room: send it, then call [`Session::get`] for the
     /// rest.
     Pause(Paused),
-    /// Nothing was done: try again after this time.
+    /// Nothing was done: retry after this time.
     Wait(Duration),
-    /// Nothing was done: hold [`Session::room`], then try again.
+    /// Nothing was done: hold [`Session::room`], then retry.
     Again,
-    /// As [`Next::Pause`], after this time.
+    /// The same as [`Next::Pause`], after this time.
     PauseFor(Paused, Duration),
     /// The answer is a list that [`Session::list`] gets.
     List(List),
@@ -67,7 +68,7 @@ pub(crate) struct Paused {
     touch: Option<i64>,
     /// The offset of the remaining keys in the request's bytes.
     pub(crate) keys_at: usize,
-    /// Bytes of the request that were not charged to a key yet.
+    /// Bytes of the request that have not been charged to a key yet.
     bytes_in: usize,
 }
 
@@ -78,15 +79,15 @@ impl<'c> Session<'c> {
         Session { cache, now, arrival, began: arrival, room: 0, swallowing: Box::default() }
     }
 
-    /// Begins to work on bytes that could be read since then, or have just arrived.
+    /// Starts work on bytes that could be read since `ready_at`, or have just arrived.
     pub(crate) fn begin(&mut self, ready_at: Option<u64>) {
         self.resume();
         self.arrival = ready_at.unwrap_or(self.began);
     }
 
-    /// Notes that what is left could be worked on from now on, and not before: until now the client
-    /// was slow to take its answers, or its own requests were in front, which is nobody's fault but
-    /// its own. What others take of the time from here on is a wait.
+    /// Records that the rest could be worked on from now on, and not before: until now the client
+    /// was slow to take its answers, or its own requests were in front, which is its own doing.
+    /// From here on, time that others take counts as a wait.
     pub(crate) fn free(&mut self) {
         self.arrival = self.cache.store().clock.raw();
     }
@@ -119,7 +120,7 @@ impl<'c> Session<'c> {
         out: &mut Output,
     ) -> Next {
         let before = out.written();
-        // A request that waited for room had passed the rate.
+        // A request that waited for room has already passed the rate.
         if self.room == 0
             && let Some(next) = self.admit(&request, bytes_in, batch, out)
         {
@@ -165,7 +166,7 @@ impl<'c> Session<'c> {
         Next::Go
     }
 
-    /// Answers a client that has said who it is.
+    /// Answers a client that has identified itself.
     pub(crate) fn login(
         &self,
         answer: &str,
@@ -192,17 +193,17 @@ impl<'c> Session<'c> {
         document
     }
 
-    /// Waits until enough of what has left the store is free.
+    /// Waits until enough of what has left the store is freed.
     pub(crate) async fn keep_garbage_low(&self) {
         self.cache.store().keep_garbage_low().await;
     }
 
-    /// Counts that others had their turn before all that had arrived was done.
+    /// Counts that others had their turn before everything that had arrived was done.
     pub(crate) fn count_yield(&self) {
         self.totals().count(Total::Yields);
     }
 
-    /// Returns how much room to hold for the value that waits for it; 0 if none does.
+    /// Returns how much room the waiting value needs; 0 if none waits.
     pub(crate) fn room_wanted(&self) -> usize {
         self.room
     }
@@ -215,7 +216,7 @@ impl<'c> Session<'c> {
         &self.cache.store().clock
     }
 
-    /// Answers a request that was refused.
+    /// Answers a refused request.
     pub(crate) fn refuse(
         &mut self,
         refusal: &Refusal<'_>,

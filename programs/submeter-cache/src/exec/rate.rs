@@ -1,5 +1,5 @@
-//! Requests over their tenant's rate, or whose tenant owes CPU time: refused, or kept waiting. And
-//! those without memory.
+//! Requests over their tenant's rate, or whose tenant owes CPU time: refused, or made to wait. Also
+//! requests without memory.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use crate::protocol::{Request, Verb, reply, token};
 use crate::tenant::{Account, Tenant};
 
 impl Session<'_> {
-    /// Takes a request with one key of its tenant's rate, if the tenant owes no CPU time. Returns
-    /// what is next if it is held back. A retrieval takes key by key; but what its keys' tenants
-    /// owe is looked at here, before any of them is answered.
+    /// Takes a request with one key from its tenant's rate, if the tenant owes no CPU time. Returns
+    /// the next step if it is held back. A retrieval takes key by key, but the debts of its keys'
+    /// tenants are checked here, before any key is answered.
     #[inline]
     pub(super) fn admit(
         &self,
@@ -30,7 +30,7 @@ impl Session<'_> {
             Request::Delete { key, quiet } => (*key, Kind::Delete, *quiet),
             Request::Touch { key, quiet, .. } => (*key, Kind::Touch, *quiet),
             Request::Arithmetic { key, quiet, .. } => (*key, Kind::Arithmetic, *quiet),
-            // Errors of meta commands are told, quiet or not.
+            // Errors of meta commands are reported, quiet or not.
             Request::Meta(meta) => (&meta.key[..], kind(meta.verb), false),
             Request::Get { touch, keys, .. } => {
                 let kind = if touch.is_some() { Kind::Touch } else { Kind::Get };
@@ -53,7 +53,7 @@ impl Session<'_> {
         batch: &mut Batch<'_>,
         out: &mut Output,
     ) -> Next {
-        // A refusal is work too: for this tenant, and not for the one before it on the connection.
+        // A refusal is work too: for this tenant, not for the previous one on the connection.
         batch.work_for(account);
         if let Some(wait) = self.wait(held.after) {
             return Next::Wait(wait);
@@ -66,7 +66,7 @@ impl Session<'_> {
         Next::Go
     }
 
-    /// Returns how long a client waits before its request is tried again, or `None` if it is to be
+    /// Returns how long a client waits before its request is retried, or `None` if it is to be
     /// refused.
     pub(super) fn wait(&self, after: Option<Duration>) -> Option<Duration> {
         let config = self.cache.config();
@@ -83,8 +83,9 @@ impl Session<'_> {
 }
 
 impl Session<'_> {
-    /// Returns the answer where there is no memory to store something: memcached's, unless the
-    /// tenant may have none at all, as that of a fleet without a lease. No memory is short then.
+    /// Returns the answer when there is no memory to store something: memcached's, unless the
+    /// tenant may have none at all, such as a tenant of a fleet without a lease. In that case no
+    /// memory is short.
     pub(super) fn no_memory(&self, tenant: &Tenant) -> &'static str {
         match tenant.group.usage_at_most(self.cache.metrics().memory).limit {
             Some(0) => reply::NO_MEMORY_GRANTED,
@@ -93,8 +94,9 @@ impl Session<'_> {
     }
 }
 
-/// Returns the first of the tenants of these keys that owes CPU time. To look is work for the first
-/// of them. One is not asked again for its next key, as a soft budget counts who asks.
+/// Returns the first of the tenants of these keys that owes CPU time. The check is charged to the
+/// first of them. A tenant is not asked again for its next key, because a soft budget counts each
+/// query.
 fn owing(mut keys: &[u8], batch: &mut Batch<'_>) -> Option<(Account, HeldBack)> {
     let mut asked = None;
     loop {
@@ -125,11 +127,12 @@ fn kind(verb: Verb) -> Kind {
     }
 }
 
-/// How often to try again where nobody knows when something is granted, as by a server without a
-/// lease: often beside the seconds that a first lease takes, seldom beside what a look costs.
+/// How often to retry when it is unknown when something is granted, as on a server without a lease:
+/// often compared with the seconds that a first lease takes, and seldom compared with the cost of a
+/// look.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// Tells a client when to try again. Not of which tenant the rate is: a name may hold a line's end.
+/// Tells a client when to retry. The tenant is not named: a name may contain a line's end.
 pub(super) fn refuse(held: HeldBack, out: &mut Output) {
     out.bytes(b"SERVER_ERROR ");
     out.bytes(held.of.as_bytes());

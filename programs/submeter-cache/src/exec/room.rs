@@ -1,5 +1,6 @@
-//! Answers beyond what every connection may have without asking, while others wait for room. What
-//! is in hand and waits for room would be in nobody's account: a value may have been evicted.
+//! Answers beyond what every connection may have without asking, while others wait for room. An
+//! answer already in hand that waited for room would be in no account: its value may have been
+//! evicted.
 
 use submeter::refs::Guard;
 
@@ -13,10 +14,10 @@ impl Session<'_> {
         out.is_full() || self.cache.connections().waits_for_room(out.queued())
     }
 
-    /// Returns whether a key's value waits for room before it is touched and held, and notes for
-    /// how much. Once the connection has that, it asks again, and the value lacks none.
+    /// Returns whether a key's value must wait for room before it is touched and held, and records
+    /// how much room. Once the connection has the room, it asks again, and nothing is lacking.
     ///
-    /// With `cas`, an item that has it is not sent, and lacks none.
+    /// With `cas`, an item that has it is not sent, and needs no room.
     pub(super) fn lacks_room(&mut self, key: &[u8], cas: Option<u64>, guard: &Guard) -> bool {
         let connections = self.cache.connections();
         let has_room = std::mem::take(&mut self.room) > 0;
@@ -50,7 +51,7 @@ mod tests {
 
     const MAX: u64 = 8 << 20;
 
-    /// Executes a request, and returns what is next and how many bytes wait to be sent.
+    /// Executes a request, and returns the next step and how many bytes wait to be sent.
     fn ask(session: &mut Session<'_>, line: &[u8]) -> (Next, usize) {
         let guard = enter();
         let mut batch = session.batch(&guard);
@@ -80,7 +81,7 @@ mod tests {
         let queued = |session: &mut Session<'_>| {
             lines.map(|line| {
                 let (next, queued) = ask(session, line.as_bytes());
-                // Each is asked for anew.
+                // Each request asks for room again.
                 session.room = 0;
                 (next != Next::Go, queued)
             })

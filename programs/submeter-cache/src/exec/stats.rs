@@ -15,13 +15,14 @@ use crate::server::BACKLOG;
 use crate::server::connection::BATCH_MAX;
 use crate::statistics::{Prefix, Total};
 
-/// The version of memcached whose protocol the server speaks, as clients decide by it what they may
-/// send. Without the server's own, as some read the last three numbers there are.
+/// The version of memcached whose protocol the server speaks; clients decide by it what they may
+/// send. It does not contain the server's own version, because some clients read the last three
+/// numbers they find.
 const VERSION: &str = "1.6.18-submeter";
 pub(super) const VERSION_LINE: &str = "VERSION 1.6.18-submeter";
 const OWN_VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The memory that memcached takes at a time for the items of a class.
+/// The amount of memory that memcached takes at a time for the items of a class.
 const PAGE_BYTES: u64 = 1 << 20;
 
 /// Answers `stats <topic> <rest>`, except for what is a [`List`](super::List).
@@ -31,7 +32,7 @@ pub(super) fn answer(cache: &Cache, topic: &[u8], rest: &[u8], out: &mut Output)
         b"settings" => settings(cache, out),
         b"items" => items(cache, out),
         b"slabs" => slabs(cache, out),
-        // Memcached answers so too, unless it was started to count sizes.
+        // memcached gives the same answer unless it was started to count sizes.
         b"sizes" => stat("sizes_status", "disabled", out),
         b"cachedump" => return out.line(reply::NO_DUMP),
         b"reset" => return reset(cache, out),
@@ -56,7 +57,7 @@ fn totals(cache: &Cache) -> Vec<(&'static str, u64)> {
     let sum = |counter| root.read(counter).value;
     let total = |total| cache.store().totals.read(total);
     let connections = cache.connections().counts();
-    // The tenants' metrics count `gat` with `get`; memcached has it with `touch`.
+    // The tenants' metrics count `gat` with `get`; memcached counts it with `touch`.
     let got = |all: u64, gat| all.saturating_sub(total(gat));
     vec![
         ("total_connections", connections.total),
@@ -143,10 +144,11 @@ fn general(cache: &Cache, out: &mut Output) {
     }
 }
 
-/// The CPU time that the process spent by itself and in the kernel, in seconds with six digits.
+/// Returns the CPU time that the process spent in user mode and in the kernel, in seconds with six
+/// digits.
 fn cpu_time() -> (String, String) {
-    // As the kernel has it, where it says it, in hundredths: fields 14 and 15, the 12th and 13th
-    // behind the program's name, which may hold anything.
+    // The kernel's figures, where available, in hundredths: fields 14 and 15, the 12th and 13th
+    // after the program's name, which may contain anything.
     let line = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let behind = line.rsplit_once(')').map_or("", |(_, behind)| behind);
     let mut ticks = behind.split_whitespace().skip(11).map(|field| field.parse::<u64>());
@@ -157,7 +159,7 @@ fn cpu_time() -> (String, String) {
     (seconds(), seconds())
 }
 
-/// Lets `stats` begin at zero again.
+/// Makes `stats` begin at zero again.
 fn reset(cache: &Cache, out: &mut Output) {
     let statistics = cache.statistics();
     statistics.reset(totals(cache).into_iter());
@@ -165,7 +167,7 @@ fn reset(cache: &Cache, out: &mut Output) {
     out.line("RESET");
 }
 
-/// Requests by prefix: by tenant below the root, with all below it.
+/// Reports requests by prefix: by tenant below the root, including everything below it.
 fn detail(cache: &Cache, what: &[u8], out: &mut Output) {
     let detail = &cache.statistics().detail;
     match what {
@@ -177,7 +179,8 @@ fn detail(cache: &Cache, what: &[u8], out: &mut Output) {
     }
 }
 
-/// The threads that serve connections: the servers' own, else those of the runtime.
+/// Returns the number of threads that serve connections: the servers' own, or else those of the
+/// runtime.
 fn workers(cache: &Cache) -> usize {
     match cache.connections().listening().iter().map(|server| server.threads).sum() {
         0 => Handle::try_current().map_or(1, |runtime| runtime.metrics().num_workers()),
@@ -232,7 +235,7 @@ fn settings(cache: &Cache, out: &mut Output) {
     }
 }
 
-/// There are no slab classes: all items are of class 1.
+/// Reports items. There are no slab classes: all items are in class 1.
 fn items(cache: &Cache, out: &mut Output) {
     let memory = cache.tree().root().usage(cache.metrics().memory);
     stat("items:1:number", cache.store().len(), out);
@@ -254,8 +257,8 @@ fn items(cache: &Cache, out: &mut Output) {
     }
 }
 
-/// The allocator has no chunks either: each item is one, of its own size, the mean of which is
-/// shown.
+/// Reports slabs. The allocator has no chunks either: each item is one chunk of its own size, and
+/// the mean size is shown.
 fn slabs(cache: &Cache, out: &mut Output) {
     let memory = cache.tree().root().usage(cache.metrics().memory);
     let items = cache.store().len();
@@ -289,12 +292,12 @@ fn slabs(cache: &Cache, out: &mut Output) {
 }
 
 impl Cache {
-    /// Writes one line for each prefix that a request was for while `stats detail` was on.
+    /// Writes one line for each prefix that was requested while `stats detail` was on.
     pub(crate) fn list_prefixes(&self) -> Vec<u8> {
         let mut text = Vec::new();
         for (name, prefix) in self.statistics().detail.dump(self.tree(), self.metrics()) {
             let Prefix { gets, hits, sets, deletes } = prefix;
-            // A vector takes everything.
+            // Writing to a vector cannot fail.
             let _ =
                 write!(text, "PREFIX {name} get {gets} hit {hits} set {sets} del {deletes}\r\n");
         }
@@ -310,7 +313,7 @@ impl Cache {
         for group in snapshot.groups() {
             let path = group.path();
             let mut stat = |name: &str, value: &dyn Display| {
-                // A vector takes everything.
+                // Writing to a vector cannot fail.
                 let _ = write!(text, "STAT {path}:{name} {value}\r\n");
             };
             stat("cmd_get", &group.counter(metrics.cmd_get));

@@ -11,10 +11,10 @@ mod ring;
 
 pub(crate) use ring::Ring;
 
-/// The cost of an item beside its key and value: itself, the count in front of it, its place in the
-/// table (a pointer and a byte, at worst seven eighths full and just doubled), its place in its
-/// tenant's ring (a pointer, just doubled), its entry among the deadlines (in case that it expires,
-/// which can change) and the allocator's headers of two blocks.
+/// The cost of an item in addition to its key and value: the item itself, the count in front of it,
+/// its place in the table (a pointer and a byte, at worst seven eighths full and just doubled), its
+/// place in its tenant's ring (a pointer, just doubled), its entry among the deadlines (in case it
+/// expires, which can change) and the allocator's headers of two blocks.
 pub(crate) const OVERHEAD_BYTES: u64 =
     (size_of::<Item<()>>() + COUNT + TABLE + RING + DEADLINE + HEADERS) as u64;
 const COUNT: usize = size_of::<usize>();
@@ -22,11 +22,11 @@ const TABLE: usize = 2 * (size_of::<usize>() + 1);
 const RING: usize = 2 * size_of::<usize>();
 /// When an item is due, in milliseconds on the store's scale, and the hash of its key.
 pub(crate) type Deadline = Reverse<(u64, u64)>;
-/// Shards keep an entry and a half for each item, in a heap that has just grown by a quarter.
+/// Shards keep one and a half entries per item, in a heap that has just grown by a quarter.
 const DEADLINE: usize = size_of::<Deadline>() * 3 / 2 * 5 / 4;
 const HEADERS: usize = 2 * size_of::<usize>();
 
-/// A value under a key. Shared by the table, the ring of its tenant and every large answer on its
+/// A value under a key. It is shared by the table, its tenant's ring and every large answer on its
 /// way, so that sending holds no lock and copies nothing. A reader that only looks, or copies a
 /// small value, takes no reference: the epoch guard keeps the memory.
 ///
@@ -36,8 +36,8 @@ pub(crate) struct Item<T> {
     /// Key, value and line end, as they are sent.
     data: Box<[u8]>,
     hash: u64,
-    /// Weak, as an item's memory outlives the item, and a deleted tenant must not wait for that.
-    /// While the item is stored, its ring keeps the tenant.
+    /// Weak, because an item's memory outlives the item, and a deleted tenant must not wait for
+    /// that. While the item is stored, its ring keeps the tenant.
     tenant: Weak<T>,
     expires_ms: AtomicU64,
     accessed_us: AtomicU64,
@@ -48,16 +48,16 @@ pub(crate) struct Item<T> {
     key_len: u8,
 }
 
-/// It was fetched since it was stored.
+/// The item was fetched since it was stored.
 pub(crate) const FETCHED: u8 = 1;
-/// It was invalidated; clients may use it until one of them has renewed it.
+/// The item was invalidated; clients may use it until one of them has renewed it.
 pub(crate) const STALE: u8 = 2;
-/// A client was told to renew it.
+/// A client was told to renew the item.
 pub(crate) const WON: u8 = 4;
-/// Its key came in base64.
+/// The item's key came in base64.
 pub(crate) const BINARY_KEY: u8 = 8;
 
-/// An item that is about to be stored, as the client describes it.
+/// An item about to be stored, as the client describes it.
 #[derive(Clone, Copy)]
 pub(crate) struct Draft<'a> {
     pub(crate) key: &'a [u8],
@@ -105,7 +105,7 @@ impl<T> Item<T> {
         &self.data[..usize::from(self.key_len)]
     }
 
-    /// The value with the line end behind it.
+    /// Returns the value followed by the line end.
     pub(crate) fn value_line(&self) -> &[u8] {
         &self.data[usize::from(self.key_len)..]
     }
@@ -114,7 +114,7 @@ impl<T> Item<T> {
         &self.data[usize::from(self.key_len)..self.data.len() - 2]
     }
 
-    /// Returns its tenant; nothing only after the item has left the store.
+    /// Returns its tenant; `None` only after the item has left the store.
     pub(crate) fn tenant(&self) -> Option<Arc<T>> {
         self.tenant.upgrade()
     }
@@ -131,7 +131,7 @@ impl<T> Item<T> {
         self.hash
     }
 
-    /// Returns the bytes that are charged for it, as many as for its draft.
+    /// Returns the bytes charged for it, the same as for its draft.
     pub(crate) fn cost(&self) -> u64 {
         OVERHEAD_BYTES + self.data.len() as u64
     }
@@ -146,7 +146,7 @@ impl<T> Item<T> {
         self.cas.store(cas, Ordering::Relaxed);
     }
 
-    /// When it expires, 0 for never.
+    /// Returns when it expires; 0 means never.
     pub(crate) fn expires_ms(&self) -> u64 {
         // Relaxed: the shard's lock orders it; to eviction it is a hint.
         self.expires_ms.load(Ordering::Relaxed)

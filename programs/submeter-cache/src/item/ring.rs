@@ -1,4 +1,4 @@
-//! The items of one tenant, unordered, to choose victims from.
+//! The items of one tenant, unordered, from which victims are chosen.
 
 use std::sync::Arc;
 
@@ -11,26 +11,27 @@ use super::Item;
 /// the oldest tenth of all with a probability of 65 %.
 const SAMPLES: usize = 10;
 
-/// A tenant's items, of which any can be removed at once and a few picked at random.
+/// A tenant's items, any of which can be removed at once, and a few picked at random.
 ///
-/// Victims are sampled rather than kept in a list by use: a list would have to be locked and
-/// changed by every fetch, a sample costs fetches one plain store. A clock hand was rejected
-/// because it may have to pass every item before it finds one, with the lock held.
+/// Victims are sampled rather than kept in a list by use: every fetch would have to lock and change
+/// a list, while sampling costs a fetch one plain store. A clock hand was rejected because it may
+/// have to pass every item before it finds one, with the lock held.
 ///
-/// It also holds the charge for all its items. Not one charge per item: an item's memory outlives
-/// the item by a grace period and by the answers on their way, while its charge must be given back
-/// at once.
+/// The ring also holds the charge for all its items. There is no charge per item: an item's memory
+/// outlives the item by a grace period and by the answers on their way, while its charge must be
+/// given back at once.
 #[derive(Debug)]
 pub(crate) struct Ring<T> {
     items: Vec<RcuArc<Item<T>>>,
-    /// For all of `items`; nothing when there is none, so that no killed group is kept.
+    /// The charge for all of `items`; `None` when there are none, so that no killed group is kept.
     held: Option<Charge>,
-    /// The tenant itself while there are items: they do not keep it, and need it when they leave.
+    /// The tenant itself while there are items: they do not keep it alive, and need it when they
+    /// leave.
     tenant: Option<Arc<T>>,
 }
 
-/// The references that a ring releases with an item. Drop them outside of its lock, as they may be
-/// the last ones to the ring.
+/// The references that a ring releases with an item. Drop them outside of its lock, since they may
+/// be the last ones to the ring.
 #[must_use]
 pub(crate) struct Removed<T> {
     pub(crate) item: RcuArc<Item<T>>,
@@ -43,7 +44,7 @@ impl<T> Ring<T> {
         self.items.is_empty()
     }
 
-    /// Returns what the items were charged.
+    /// Returns the bytes charged for the items.
     pub(crate) fn bytes(&self) -> u64 {
         self.held.as_ref().map_or(0, Charge::amount)
     }
@@ -62,7 +63,7 @@ impl<T> Ring<T> {
         self.items.push(item);
     }
 
-    /// Removes an item that is known to be in.
+    /// Removes an item that is known to be in the ring.
     pub(crate) fn remove(&mut self, item: &Item<T>) -> Removed<T> {
         let slot = item.slot();
         debug_assert!(self.items.get(slot).is_some_and(|held| std::ptr::eq(&**held, item)));
@@ -78,7 +79,7 @@ impl<T> Ring<T> {
         Removed { item: removed, _charge: charge, _tenant: tenant }
     }
 
-    /// Picks the least recently used of a few, or any that has expired.
+    /// Picks the least recently used of a few items, or any that has expired.
     pub(crate) fn victim<'g>(
         &self,
         now_ms: u64,

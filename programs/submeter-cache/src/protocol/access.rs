@@ -1,8 +1,8 @@
 //! The rights of a connection: none before it has logged in, and only the keys of its own tenant
 //! after that.
 //!
-//! It is decided on parsed lines, before anything is executed, so that no command can be forgotten:
-//! what is not allowed here does not get further.
+//! Access is decided on parsed lines, before anything is executed, so that no command can be
+//! forgotten: what is not allowed here gets no further.
 
 use std::sync::Arc;
 
@@ -15,9 +15,10 @@ use crate::users::LOGIN_MAX;
 pub(crate) enum Access {
     #[default]
     Everything,
-    /// Only to say who it is.
+    /// The client may only identify itself.
     Login,
-    /// Only with keys that begin like this: the names of its tenant, each with the delimiter.
+    /// The client may only use keys that begin like this: the names of its tenant, each with the
+    /// delimiter.
     Within(Arc<[u8]>),
 }
 
@@ -35,7 +36,7 @@ impl Access {
 fn login(command: Command<'_>) -> Command<'_> {
     let refusal = || Refusal::new(reply::UNAUTHENTICATED);
     match command {
-        // As there, no other store is one.
+        // As in memcached, no other store is a login.
         Command::Value(Request::Store { mode: Mode::Set, .. }, len) if len <= LOGIN_MAX => command,
         Command::Value(_, len) => Command::RefusedValue(refusal(), len as u64 + 2),
         Command::RefusedValue(_, swallow) => Command::RefusedValue(refusal(), swallow),
@@ -54,7 +55,7 @@ fn within<'a>(command: Command<'a>, prefix: &[u8]) -> Command<'a> {
             }
             _ => command,
         },
-        // Not even what it has now may be dropped, nor the attempt be charged to its tenant.
+        // Not even the current item may be dropped, nor the attempt charged to its tenant.
         Command::RefusedValue(Refusal { store: Some(key), quiet, .. }, swallow) if foreign(key) => {
             Command::RefusedValue(Refusal::new(reply::NOT_YOURS).quiet_if(*quiet), *swallow)
         }

@@ -4,7 +4,7 @@ use super::command::{Command, length, refuse};
 use super::token::{self, Words};
 use super::{KEY_MAX, Mode, Refusal, Request, reply};
 
-/// Parses one command line, its end left out.
+/// Parses one command line, without its end.
 pub(super) fn line(line: &[u8], value_max: usize) -> Command<'_> {
     let (command, rest) = token::first(line);
     match command {
@@ -38,9 +38,9 @@ pub(super) fn line(line: &[u8], value_max: usize) -> Command<'_> {
     }
 }
 
-/// Whether a line that is no command is one of HTTP's: a request line, or the header without which
-/// no browser sends a request. A page of any site may make a browser on this machine post to this
-/// port, and the body would be commands.
+/// Returns whether a line that is not a command belongs to HTTP: a request line, or the header
+/// without which no browser sends a request. A page of any site could make a browser on this
+/// machine post to this port, and the body would be executed as commands.
 fn is_http(command: &[u8], line: &[u8]) -> bool {
     let last = line.rsplit(|&byte| byte == b' ').find(|word| !word.is_empty());
     let is_host = command.get(..5).is_some_and(|name| name.eq_ignore_ascii_case(b"host:"));
@@ -62,7 +62,7 @@ fn get<'a>(line: &'a [u8], rest: &'a [u8], with_cas: bool, touches: bool) -> Com
         Some(exptime) => exptime,
         None => None,
     };
-    // All keys are checked before the first is looked up: memcached answers nothing but the error.
+    // All keys are checked before the first is looked up: memcached answers with the error alone.
     if token::words(keys).any(|key| key.len() > KEY_MAX) {
         return refuse(reply::BAD_FORMAT);
     }
@@ -77,8 +77,8 @@ fn store(line: &[u8], mode: Mode, value_max: usize) -> Command<'_> {
     let Some(length) = length(words.get(4)) else {
         return refuse_quiet(reply::BAD_FORMAT, quiet);
     };
-    // From here on the value's length is known. It is skipped with the line: if it were taken for
-    // commands, the author of a value could speak for the client that stores it.
+    // From here on the value's length is known. The value is skipped with the line: if it were
+    // parsed as commands, the author of a value could speak for the client that stores it.
     let refused = || {
         let refusal = Refusal::new(reply::BAD_FORMAT).quiet_if(quiet);
         Command::RefusedValue(refusal, length as u64 + 2)
@@ -175,7 +175,7 @@ fn flush_all(line: &[u8]) -> Command<'_> {
 
 fn shutdown(line: &[u8]) -> Command<'_> {
     let words = Words::new(line);
-    // Both words drain: an abrupt end has no use.
+    // Both words drain: there is no use for an abrupt end.
     let known = matches!((words.len(), words.get(1)), (1, _) | (2, b"graceful"));
     Command::Request(Request::Shutdown { known })
 }

@@ -1,4 +1,4 @@
-//! The command that either protocol makes of a line.
+//! The command that either protocol parses from a line.
 
 use super::{Refusal, Request, token};
 
@@ -11,7 +11,7 @@ pub(super) enum Command<'a> {
     Refused(Refusal<'a>),
     /// A line of another protocol.
     Foreign,
-    /// Refused, and this many bytes of a useless value follow.
+    /// A refusal, followed by this many bytes of a useless value.
     RefusedValue(Refusal<'a>, u64),
     /// A store whose value follows; it is filled in once it has arrived.
     Value(Request<'a>, usize),

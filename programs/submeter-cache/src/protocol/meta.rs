@@ -9,10 +9,10 @@ use super::command::{Command, length, refuse};
 use super::token::{self, Words};
 use super::{KEY_MAX, Mode, Refusal, Request, reply};
 
-/// The longest opaque token with its letter, in bytes.
+/// Maximum length of an opaque token with its letter, in bytes.
 const OPAQUE_MAX: usize = 32;
 
-/// The most words of a meta command that memcached takes.
+/// Maximum number of words of a meta command that memcached accepts.
 const META_WORDS_MAX: usize = 19;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub(crate) struct Flags {
     opaque_too_long: bool,
 }
 
-/// Parses the line of any meta command but `mn`.
+/// Parses the line of any meta command except `mn`.
 pub(super) fn line(line: &[u8], value_max: usize) -> Command<'_> {
     let words = Words::new(line);
     match words.get(0) {
@@ -101,7 +101,7 @@ fn simple<'a>(line: &'a [u8], words: &Words<'a>, verb: Verb) -> Command<'a> {
     let parsed = Flags::parse(words.from(2)).and_then(|flags| Ok((decode(key, &flags)?, flags)));
     let (key, flags) = match parsed {
         Ok(parsed) => parsed,
-        // memcached says which only for `mg` and `ms`.
+        // memcached gives the specific error only for `mg` and `ms`.
         Err(reply) if verb == Verb::Get => return refuse(reply),
         Err(_) => return refuse("CLIENT_ERROR invalid or duplicate flag"),
     };

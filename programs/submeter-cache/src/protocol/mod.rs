@@ -1,6 +1,6 @@
 //! memcached's text protocol: bytes in, requests out, no I/O.
 //!
-//! The parser looks at a buffer and returns what lies at its front; it owns no bytes and allocates
+//! The parser looks at a buffer and returns what is at its front; it owns no bytes and allocates
 //! only for keys in base64. It returns a storage request once the buffer holds the whole value, so
 //! that the value is copied once, from there into its item.
 //!
@@ -26,43 +26,43 @@
 //! | `version` `quit` | | `VERSION …`; the end of the connection |
 //! | `shutdown` | `shutdown [graceful]` | the end of the server, where it is enabled |
 //!
-//! On a server with users the first request stores `user password` under any key. The user of one
-//! tenant may then use its keys, but neither `flush_all`, `stats` nor `shutdown`.
+//! On a server with users the first request stores `user password` under any key. A user of one
+//! tenant may then use that tenant's keys, but neither `flush_all`, `stats` nor `shutdown`.
 //!
 //! The value's bytes follow the line of a storage command. `stats` knows:
 //!
 //! | `stats …` | Here |
 //! |---|---|
-//! | | memcached's names: zero for what is not here; `cmd_set` counts refused stores too |
-//! | `reset` | lets these begin at zero again; the tenants' metrics stay as they are |
-//! | `settings` | likewise, and `delimiter`, `depth_max`, `tenants_max`, `metering` |
-//! | `items` `slabs` | all items are of class 1; a chunk is an item, of the size that it needs |
+//! | | memcached's names: zero for what does not exist here; `cmd_set` counts refused stores too |
+//! | `reset` | makes these begin at zero again; the tenants' metrics stay as they are |
+//! | `settings` | the same, and `delimiter`, `depth_max`, `tenants_max`, `metering` |
+//! | `items` `slabs` | all items are of class 1; a chunk is an item, of its own size |
 //! | `sizes` | `sizes_status disabled`, as memcached answers unless told to count sizes |
-//! | `cachedump` | refused: it would show every tenant's keys to anybody |
+//! | `cachedump` | refused: it would show every tenant's keys to anyone |
 //! | `conns` | servers as number 0, connections: `conn_read` waits for a request, `conn_nread` |
 //! | | for its rest, `conn_mwrite` for the client; `secs_since_last_cmd` says for how long |
-//! | `detail` `on` `off` `dump` | requests by tenant below the root, with all below it, while on |
-//! | `tenants` | numbers of every tenant; `:other` is what found no tenant of its own |
+//! | `detail` `on` `off` `dump` | requests by tenant below the root, with descendants, while on |
+//! | `tenants` | numbers of every tenant; `:other` is for keys without a tenant of their own |
 //!
 //! # Differences from memcached 1.6.18
-//! - A NUL in a command line is an error; there it ends the line.
+//! - A NUL in a command line is an error; in memcached it ends the line.
 //! - A line with too few words is answered with `CLIENT_ERROR bad command line format`, and the
-//!   value of a malformed store is skipped if its length can be read: as in 1.6.40 and later. Older
-//!   releases answer `ERROR` and take the value for commands. Too many words are an error here,
+//!   value of a malformed store is skipped if its length can be read, as in 1.6.40 and later. Older
+//!   releases answer `ERROR` and parse the value as commands. Too many words are an error here,
 //!   where later releases ignore them.
-//! - Numbers that do not fit (flags beyond 32 bits, lengths beyond 31) are errors; there they wrap.
-//!   Expiry times have 64 bits.
-//! - A retrieval's line has at most 1 MiB; there it has no bound. Beyond that, or beyond 2048 bytes
-//!   of another line, the connection ends without an answer, as there.
-//! - A hundred malformed requests in a row end the connection; there they do not.
-//! - A line of HTTP ends the connection, `Host:` included; there only a request line does. So does
-//!   a request that begins as TLS or the binary protocol do.
-//! - A value of exactly the largest size fits; there the item's header counts.
-//! - Expiry is exact to the millisecond; there seconds begin when its clock ticks.
-//! - `ma` with `T` gives the time to the new item also when the number grew; there it is lost.
-//! - An append that finds no memory says so; there it is `NOT_STORED`.
+//! - Numbers that do not fit (flags beyond 32 bits, lengths beyond 31) are errors; in memcached
+//!   they wrap. Expiry times have 64 bits.
+//! - A retrieval's line has at most 1 MiB; in memcached it is unbounded. Beyond that, or beyond
+//!   2048 bytes of another line, the connection ends without an answer, as in memcached.
+//! - A hundred malformed requests in a row end the connection; in memcached they do not.
+//! - A line of HTTP ends the connection, `Host:` included; in memcached only a request line does.
+//!   So does a request that begins as TLS or the binary protocol do.
+//! - A value of exactly the largest size fits; in memcached the item's header counts towards it.
+//! - Expiry is exact to the millisecond; in memcached seconds begin when its clock ticks.
+//! - `ma` with `T` gives the new item that time also when the number grew; in memcached it is lost.
+//! - An append that finds no memory says so; in memcached it answers `NOT_STORED`.
 //! - `E`, `C` in `mg`, `N` and `s` in `ms`, and `x` in `md` came with later versions.
-//! - The binary protocol, UDP, `watch`, `lru_crawler`, `slabs` and `cache_memlimit` are left out.
+//! - The binary protocol, UDP, `watch`, `lru_crawler`, `slabs` and `cache_memlimit` are omitted.
 
 mod access;
 mod classic;
@@ -81,14 +81,14 @@ pub(crate) use access::Access;
 pub(crate) use meta::{Meta, Verb};
 pub(crate) use parser::{Outcome, Parser, Step};
 
-/// The longest key, in bytes.
+/// Maximum length of a key, in bytes.
 pub(crate) const KEY_MAX: usize = 250;
 
-/// The longest line other than that of a retrieval of many keys: memcached's own bound.
+/// Maximum length of a line other than a retrieval of many keys: memcached's own bound.
 pub(crate) const LINE_MAX: usize = 2048;
 
-/// The longest line of a retrieval: thousands of the longest keys. memcached has no bound, so that
-/// a client that never ends its line can take any amount of memory.
+/// Maximum length of a retrieval's line: thousands of the longest keys. memcached has no bound, so
+/// that a client that never ends its line can take any amount of memory.
 pub(crate) const KEYS_LINE_MAX: usize = 1 << 20;
 
 /// The error answers, without line ends.
@@ -119,7 +119,7 @@ pub(crate) mod reply {
     pub(crate) const BAD_SHUTDOWN: &str = "CLIENT_ERROR invalid shutdown mode";
 }
 
-/// How a value is to be stored.
+/// The way in which a value is to be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Set,
@@ -182,7 +182,7 @@ pub(crate) enum Request<'a> {
         rest: &'a [u8],
     },
     Shutdown {
-        /// Whether the client named a way to shut down that there is, or none.
+        /// Whether the client named an existing way to shut down, or none.
         known: bool,
     },
     Quit,
@@ -193,7 +193,7 @@ pub(crate) enum Request<'a> {
 pub(crate) struct Refusal<'a> {
     pub(crate) reply: &'static str,
     pub(crate) quiet: bool,
-    /// The key of a store whose value was refused, or nothing.
+    /// The key of a store whose value was refused, if it was a store.
     pub(crate) store: Option<Cow<'a, [u8]>>,
     /// Whether to drop the item under that key: the client meant to replace it, and would otherwise
     /// read what it believes overwritten.

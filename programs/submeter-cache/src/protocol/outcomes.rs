@@ -1,9 +1,9 @@
-//! The parser's outcomes for a connection's bytes, however they arrive: for its tests and for
+//! The parser's outcomes for a connection's bytes, however they arrive; for its tests and for
 //! `proof/submeter-fuzz`.
 
 use super::{Access, Outcome, Parser, Step};
 
-/// The largest value of the parsers here: small, so that too large ones are common.
+/// The largest value that the parsers here accept: small, so that oversized ones are common.
 pub(super) const VALUE_MAX: usize = 64;
 
 pub(super) fn parser() -> Parser {
@@ -11,7 +11,7 @@ pub(super) fn parser() -> Parser {
 }
 
 /// Feeds `bytes` in the given pieces, as a connection does, and returns the results as text.
-/// Skipped bytes are returned as one sum, as they are reported as they arrive.
+/// Skipped bytes appear as one sum, because they are reported as they arrive.
 #[cfg_attr(not(feature = "fuzz"), expect(unreachable_pub, reason = "`fuzz` exports it"))]
 pub fn outcomes(bytes: &[u8], pieces: impl Iterator<Item = usize>) -> Vec<String> {
     let mut parser = parser();

@@ -11,24 +11,24 @@ use crate::users::LOGIN_MAX;
 pub(crate) struct Parser {
     value_max: usize,
     access: Access,
-    /// How many bytes of a refused value are still to come.
+    /// Number of bytes of a refused value still to come.
     swallow: u64,
-    /// How many bytes at the front are known to hold no end of a line: without this, a line that
-    /// arrives byte by byte would be searched once per byte.
+    /// Number of bytes at the front known not to contain the end of a line: without this, a line
+    /// that arrives byte by byte would be searched once per byte.
     searched: usize,
 }
 
 /// The item at the front of a buffer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Step<'a> {
-    /// How many bytes of the buffer it takes.
+    /// Number of bytes of the buffer that it takes.
     pub(crate) consumed: usize,
     pub(crate) outcome: Outcome<'a>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome<'a> {
-    /// Nothing complete, and nothing will be before the buffer holds this many bytes.
+    /// Nothing is complete, and nothing will be before the buffer holds this many bytes.
     More {
         wanted: usize,
     },
@@ -38,8 +38,8 @@ pub(crate) enum Outcome<'a> {
     /// The user that the client claims to be, and the password.
     Login(&'a [u8]),
     Refused(Refusal<'a>),
-    /// The other end speaks another protocol, this one if it is known, or its line has no end: the
-    /// connection ends without an answer, which that protocol might read as one of its own.
+    /// The other end speaks another protocol (this one, if it is known), or its line has no end:
+    /// the connection ends without an answer, which that protocol might mistake for one of its own.
     Foreign(Option<&'static str>),
 }
 
@@ -48,7 +48,7 @@ impl Parser {
         Parser { value_max, access, swallow: 0, searched: 0 }
     }
 
-    /// Lets the client do this from the next request on.
+    /// Grants the client these rights from the next request on.
     pub(crate) fn allow(&mut self, access: Access) {
         self.access = access;
     }
@@ -68,7 +68,7 @@ impl Parser {
         }
         match input {
             [0x80, ..] => return foreign(BINARY),
-            // A handshake, of any version.
+            // A handshake of any version.
             [0x16] => return Step { consumed: 0, outcome: Outcome::More { wanted: 2 } },
             [0x16, 0x03, ..] => return foreign(TLS),
             _ => {}
@@ -92,7 +92,7 @@ impl Parser {
     }
 
     fn line<'a>(&mut self, input: &'a [u8], line: &'a [u8], consumed: usize) -> Step<'a> {
-        // memcached ends a line at a NUL, and so acts on a key that the client did not name.
+        // memcached ends a line at a NUL, and then acts on a key that the client did not name.
         if memchr::memchr(0, line).is_some() {
             let outcome = Outcome::Refused(Refusal::new(reply::BAD_FORMAT));
             return Step { consumed, outcome };
@@ -171,8 +171,8 @@ fn bad_chunk(key: Cow<'_, [u8]>) -> Refusal<'_> {
     Refusal { store: Some(key), ..Refusal::new(reply::BAD_CHUNK) }
 }
 
-/// Returns how long the line at the front may be. Only its first word decides, so that the result
-/// does not change while the line arrives.
+/// Returns the maximum length of the line at the front. Only its first word decides, so that the
+/// result does not change while the line arrives.
 fn line_max(input: &[u8]) -> usize {
     let (word, _) = token::first(&input[..input.len().min(LINE_MAX)]);
     match word {

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::outcomes::{VALUE_MAX, outcomes, parser};
 use super::{Access, KEYS_LINE_MAX, LINE_MAX, Outcome, Parser, Request, Step, reply};
 
-/// Bytes that are often requests, and often nearly.
+/// Generates bytes that are often requests, and often nearly.
 fn traffic() -> impl Strategy<Value = Vec<u8>> {
     let word = prop_oneof![
         3 => "(get|gets|gat|gats|set|add|replace|append|prepend|cas|incr|decr|delete|touch)",
@@ -110,7 +110,7 @@ fn a_nul_in_a_line_is_refused() {
     assert_eq!(refusal.reply, reply::BAD_FORMAT);
 }
 
-/// A line of HTTP is foreign; a command that has such a word is not.
+/// A line of HTTP is foreign; a command that contains such a word is not.
 #[test]
 fn a_line_of_http_is_foreign() {
     for line in [

@@ -1,6 +1,7 @@
 //! Words and numbers of a command line.
 
-/// The most words of a line that are split. More are an error in every command but a retrieval.
+/// Maximum number of words of a line that are split. More are an error in every command except a
+/// retrieval.
 const WORDS_MAX: usize = 24;
 
 /// The first words of a line.
@@ -76,7 +77,7 @@ pub(crate) fn flags(word: &[u8]) -> Option<u32> {
 }
 
 /// Reads a stored value as a number: white space may surround it, and what follows a space is
-/// ignored. This lets decremented numbers keep their length.
+/// ignored. Decremented numbers can thus keep their length.
 pub(crate) fn stored_number(value: &[u8]) -> Option<u64> {
     let value = value.trim_ascii_start();
     let (number, rest) = digits_of(value.strip_prefix(b"+").unwrap_or(value))?;

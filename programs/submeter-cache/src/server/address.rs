@@ -26,7 +26,7 @@ pub enum Address {
     Unix {
         /// Its path. An abandoned socket, on which no process listens, is replaced.
         path: PathBuf,
-        /// Its permissions. Who may write to it may connect.
+        /// Its permissions. A user who may write to it may connect.
         mode: u32,
     },
 }

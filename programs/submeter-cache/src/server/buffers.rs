@@ -2,21 +2,21 @@
 
 use std::cell::RefCell;
 
-/// The size of a new buffer: the most that one read takes, unless a value needs more.
+/// The size of a new buffer, and the most that one read takes unless a value needs more.
 pub(crate) const BUFFER_BYTES: usize = 16 << 10;
 
 /// A buffer that has grown beyond this is freed rather than kept.
 const KEEP_BYTES: usize = 64 << 10;
 
-/// The most buffers that a thread keeps: it works on one connection at a time, while a few more
-/// wait for their clients to read.
+/// Maximum number of buffers that a thread keeps: it works on one connection at a time, while a few
+/// more wait for their clients to read.
 const KEEP_MAX: usize = 16;
 
 thread_local! {
     static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Returns how much of a buffer is more than every connection may have without asking.
+/// Returns by how much a buffer exceeds what every connection may have without asking.
 pub(super) fn excess(capacity: usize) -> u64 {
     capacity.saturating_sub(BUFFER_BYTES) as u64
 }

@@ -1,10 +1,10 @@
-//! One connection: reads, executes requests in batches, sends all answers of a batch at once.
+//! One connection: reads, executes requests in batches, and sends all answers of a batch at once.
 //!
-//! A batch is what the buffer holds, up to a bound on requests and on bytes of answers; between
+//! A batch is the content of the buffer, up to a bound on requests and on bytes of answers; between
 //! batches other connections get their turn. The server does not read while answers wait to be
 //! sent, so that a client that does not read is no longer served and costs a bounded amount of
-//! memory. What a connection holds while it waits for its client is bounded for all connections
-//! together ([`BufferHold`]), and so is the time.
+//! memory. Both what a connection holds while it waits for its client and the time it may wait are
+//! bounded; memory is bounded for all connections together ([`BufferHold`]).
 
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
@@ -30,18 +30,18 @@ use crate::protocol::{Access, Outcome, Parser, Refusal, Step, reply};
 use crate::store;
 use crate::users::Users;
 
-/// The most requests in a batch: about a tenth of a millisecond of work.
+/// Maximum number of requests in a batch: about a tenth of a millisecond of work.
 pub(crate) const BATCH_MAX: usize = 256;
 
-/// After this many malformed requests in a row the other end does not speak this protocol.
+/// After this many malformed requests in a row, the other end does not speak this protocol.
 const ERRORS_MAX: usize = 100;
 
 /// How much to read, and for how long, from a client that was refused: if the server closed at
-/// once, the kernel would discard the answer together with what was not read.
+/// once, the kernel would discard the answer together with the unread bytes.
 const LINGER_BYTES: usize = 1 << 20;
 const LINGER: Duration = Duration::from_secs(1);
 
-/// How long to look for what arrived before the server was told to stop.
+/// How long to look for bytes that arrived before the server was told to stop.
 const LAST_LOOK: Duration = Duration::from_millis(20);
 
 /// Serves one connection until its client leaves or the server stops.
@@ -76,14 +76,14 @@ pub(super) async fn serve(
     };
     // An error means that the client is gone.
     let _ = connection.serve(stopped).await;
-    // As here: one that does not hear of the end is not waited for.
+    // The same here: a client that does not notice the end is not waited for.
     let _ = timeout(LINGER, connection.stream.close()).await;
     buffers::give(connection.input);
 }
 
 struct Connection<'c> {
     arrival: Arrival,
-    /// When the worker heard of what is read next, if it had to wait for that.
+    /// When the worker learned of the bytes that are read next, if it had to wait for them.
     ready_at: Option<u64>,
     stream: Stream,
     parser: Parser,
@@ -95,16 +95,16 @@ struct Connection<'c> {
     input: Vec<u8>,
     /// The offset of the next request in `input`.
     at: usize,
-    /// How many bytes from there on parsing needs to go on.
+    /// Number of bytes, counted from there, that parsing needs to continue.
     wanted: usize,
     out: Output,
     /// A retrieval at the front of the input whose answer is sent in parts, and its length.
     paused: Option<(Paused, usize)>,
     /// Malformed requests in a row.
     errors: usize,
-    /// Whether the last batch took items out of the store.
+    /// Whether the last batch removed items from the store.
     has_released: bool,
-    /// The server stops: what has arrived is served, nothing more.
+    /// The server is stopping: what has arrived is served, and nothing else.
     is_last: bool,
 }
 
@@ -115,30 +115,30 @@ enum Batch {
     Drained,
     /// There may be more, but it is time to send or to yield.
     Long,
-    /// The client quit.
+    /// The client sent `quit`.
     Quit,
     /// The client was refused.
     Refused,
-    /// A request of this many bytes wants a list.
+    /// A request of this many bytes asks for a list.
     List(List, usize),
-    /// The next request is over its tenant's rate for this time.
+    /// The next request is over its tenant's rate for this long.
     Throttled(Duration),
 }
 
 impl Connection<'_> {
     async fn serve(&mut self, mut stopped: watch::Receiver<bool>) -> io::Result<()> {
-        // Shows by a load what the future below waits for.
+        // Shows with one load what the future below waits for.
         let told = stopped.clone();
-        // Unconstrained: it is polled once, and would not be ready for a task without budget.
+        // Unconstrained: it is polled once, and would not be ready in a task without budget.
         let mut stop = pin!(unconstrained(stopped.wait_for(|stopped| *stopped)));
         let mut asked: Option<Waker> = None;
         loop {
             self.settle().await;
             let is_between = self.at == self.input.len();
             let is_last = &mut self.is_last;
-            // Not a `select!` of both, which would wait for the stop anew in each batch, under a
-            // lock that all connections share. The waker that was left there stays valid while it
-            // is the task's.
+            // Not a `select!` of both: that would wait for the stop again in each batch, under a
+            // lock that all connections share. The registered waker stays valid as long as it is
+            // the task's.
             let arrived = poll_fn(|context| {
                 if is_between && told.has_changed().unwrap_or(true) {
                     return Poll::Ready(Ok(!std::mem::replace(is_last, true)));
@@ -149,7 +149,7 @@ impl Connection<'_> {
                     self.ready_at = ready_at;
                     return Poll::Ready(ready.map(|()| true));
                 }
-                // In the middle of a request the end of the server's patience is what stops it.
+                // In the middle of a request only the end of the server's patience stops it.
                 if is_between
                     && !asked.as_ref().is_some_and(|waker| waker.will_wake(context.waker()))
                 {
@@ -161,7 +161,7 @@ impl Connection<'_> {
                 Poll::Pending
             });
             if !arrived.await? {
-                // Closed with something unread, the kernel would discard the last answers.
+                // If it closed with unread bytes, the kernel would discard the last answers.
                 return self.linger().await;
             }
             if self.read().await? == 0 {
@@ -178,7 +178,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Executes and answers what the input holds. Returns why it went no further.
+    /// Executes and answers what the input holds. Returns why it stopped.
     async fn batches(&mut self) -> io::Result<Batch> {
         self.session.begin(self.ready_at.take());
         loop {
@@ -187,12 +187,12 @@ impl Connection<'_> {
                 self.out.set_buffer(buffers::take());
             }
             let batch = self.work();
-            // A byte more of the same request is no progress: a client could send one a minute.
+            // Another byte of the same request is no progress: a client could send one a minute.
             if self.at != before || batch != Batch::Drained {
                 self.place.seat.enter(Phase::Idle, self.session.now_ms());
             }
-            // If the client is gone, the buffer goes with it, as it holds answers that cannot be
-            // sent.
+            // If the client is gone, the buffer is dropped too, because it holds answers that
+            // cannot be sent.
             self.send().await?;
             if let Batch::List(list, bytes_in) = batch {
                 self.list(list, bytes_in).await?;
@@ -201,7 +201,7 @@ impl Connection<'_> {
             if room > 0 {
                 self.place.seat.enter(Phase::Sending, self.session.now_ms());
                 self.shrink();
-                // With the buffer of `out`, which stays.
+                // Includes the buffer of `out`, which stays.
                 self.account(self.input.capacity(), room).await;
             } else {
                 buffers::give(self.out.take_buffer());
@@ -215,7 +215,7 @@ impl Connection<'_> {
                     self.session.count_yield();
                     tokio::task::yield_now().await;
                 }
-                // Not longer than the server's patience with requests.
+                // For no longer than the server's patience with requests.
                 Batch::Throttled(time) => tokio::time::sleep(time).await,
                 Batch::Drained => break,
                 Batch::Quit | Batch::Refused => return Ok(batch),
@@ -229,8 +229,8 @@ impl Connection<'_> {
         Ok(Batch::Drained)
     }
 
-    /// Prepares for a wait: notes what for, gives up what is not needed meanwhile, and accounts
-    /// for the rest.
+    /// Prepares for a wait: records what it waits for, releases what is not needed in the meantime,
+    /// and accounts for the rest.
     async fn settle(&mut self) {
         let held = self.input.len() - self.at;
         if held > 0 {
@@ -242,7 +242,7 @@ impl Connection<'_> {
         self.account(self.input.capacity(), 0).await;
     }
 
-    /// Gives up a large input buffer that is not needed.
+    /// Releases a large input buffer that is not needed.
     fn shrink(&mut self) {
         let held = self.input.len() - self.at;
         let is_large = self.input.capacity() > buffers::BUFFER_BYTES;
@@ -255,7 +255,7 @@ impl Connection<'_> {
     }
 
     /// Accounts for an input buffer of this size, for the rest of an announced value, for unsent
-    /// answers and for a value of `room` bytes that is to be one, waiting for room.
+    /// answers, and for a value of `room` bytes that waits for room to become an answer.
     async fn account(&mut self, input: usize, room: usize) {
         let input = if self.at < self.input.len() { input.max(self.wanted) } else { input };
         let held = buffers::excess(input) + buffers::excess(self.out.held() + room);
@@ -274,8 +274,8 @@ impl Connection<'_> {
             if held > 0 && self.place.seat.phase() != Phase::Reading {
                 self.place.seat.enter(Phase::Reading, self.session.clock().now().ms);
             }
-            // Grown as bytes arrive, not as they are announced, which costs a client nothing. By no
-            // less than a buffer: the end of the line may be anywhere.
+            // Grown as bytes arrive, not as they are announced: an announcement costs a client
+            // nothing. Grown by a whole buffer at least, since the end of the line may be anywhere.
             let missing = self.wanted.saturating_sub(held);
             let room = missing.clamp(buffers::BUFFER_BYTES, held.max(buffers::BUFFER_BYTES));
             self.account((held + room).max(self.input.capacity()), 0).await;
@@ -381,7 +381,7 @@ impl Connection<'_> {
         Batch::Long
     }
 
-    /// Answers who has said who it is. Returns why the connection ends, if it does.
+    /// Answers a client that has identified itself. Returns why the connection ends, if it does.
     fn logged_in(
         &mut self,
         entered: Option<(Access, Result<(), Unwelcome>)>,
@@ -405,7 +405,7 @@ impl Connection<'_> {
         ended
     }
 
-    /// Tells the program of a client that speaks another protocol.
+    /// Tells the program about a client that speaks another protocol.
     fn tell_of(&self, protocol: Option<&'static str>) {
         if let (Some(protocol), Some(Hook(hook))) = (protocol, &self.on_foreign) {
             hook(&Foreign { protocol, client: self.place.seat.client().to_owned() });
@@ -482,7 +482,7 @@ impl Connection<'_> {
             self.out.bytes(&part);
             self.send_now()?;
             self.send().await?;
-            // Others have their turn, also when the client reads faster than this writes.
+            // Others have their turn, even when the client reads faster than this writes.
             tokio::task::yield_now().await;
         }
     }

@@ -1,4 +1,4 @@
-//! Sockets that are listened on, and the file of one that has a path.
+//! Listening sockets, and the file of a socket that has a path.
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -17,8 +17,8 @@ use super::stream::Stream;
 pub(super) enum Listener {
     Tcp(TcpListener),
     Unix {
-        /// Removed before the listener closes, hence above it: after that a successor may have made
-        /// its own.
+        /// Removed before the listener closes, and therefore declared above it: after that, a
+        /// successor may have created its own.
         _file: File,
         listener: UnixListener,
     },
@@ -28,7 +28,7 @@ pub(super) enum Listener {
 #[derive(Debug)]
 pub(super) struct File {
     path: PathBuf,
-    /// Device and number: another server's file may have the same path by then.
+    /// Device and inode number: another server's file may have the same path by then.
     identity: (u64, u64),
 }
 
@@ -58,7 +58,7 @@ impl Listener {
             Address::Tcp(addr) => {
                 let socket =
                     if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-                // A restarted server must not wait for the connections of the one before to be
+                // A restarted server must not wait until the connections of its predecessor are
                 // forgotten.
                 socket.set_reuseaddr(true)?;
                 socket.bind(*addr)?;
@@ -71,8 +71,8 @@ impl Listener {
                 let socket = UnixSocket::new_stream()?;
                 socket.bind(path)?;
                 let file = File::new(path)?;
-                // Before anybody can connect, which takes `listen`: a file mode creation mask would
-                // be the whole process's.
+                // Before anyone can connect, which requires `listen`. A file mode creation mask
+                // would apply to the whole process.
                 std::fs::set_permissions(path, PermissionsExt::from_mode(*mode))?;
                 let listener = socket.listen(BACKLOG)?;
                 Ok((Listener::Unix { _file: file, listener }, address.clone()))
@@ -93,7 +93,7 @@ impl Listener {
     }
 }
 
-/// Removes a socket that a server before left, and nothing else.
+/// Removes a socket that an earlier server left, and nothing else.
 fn make_room(path: &Path) -> io::Result<()> {
     let Ok(found) = std::fs::symlink_metadata(path) else { return Ok(()) };
     if !found.file_type().is_socket() {

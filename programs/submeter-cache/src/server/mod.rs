@@ -1,4 +1,4 @@
-//! The network: accepts connections and serves each in a task of its own.
+//! The network: accepts connections and serves each in its own task.
 
 mod address;
 mod arrival;
@@ -63,7 +63,7 @@ pub struct Server {
     tls: Option<tls::Acceptor>,
 }
 
-/// A function of the user's.
+/// A callback of the user's.
 struct Hook<T>(Arc<dyn Fn(&T) + Send + Sync>);
 
 impl<T> Clone for Hook<T> {
@@ -95,20 +95,19 @@ impl fmt::Display for Foreign {
     }
 }
 
-/// How many connections may wait to be accepted. With the usual 128, some clients of a burst, such
-/// as a fleet that reconnects, wait a second and more before they try again. The system may allow
+/// Number of connections that may wait to be accepted. With the usual 128, some clients of a burst,
+/// such as a reconnecting fleet, wait a second and more before they retry. The system may allow
 /// less (`net.core.somaxconn`).
 pub(crate) const BACKLOG: u32 = 4096;
 
-/// How long the server accepts nothing after the system ran out of a resource, most often
-/// descriptors.
+/// How long the server accepts nothing after the system ran out of a resource, usually descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 impl Server {
     /// Listens on a port; 0 takes any that is free.
     ///
     /// # Errors
-    /// When the server cannot listen on it, most often because it is in use.
+    /// When the server cannot listen on it, usually because it is in use.
     pub async fn bind(addr: SocketAddr, cache: Cache) -> io::Result<Server> {
         Server::listen(&addr.into(), cache).await
     }
@@ -116,7 +115,7 @@ impl Server {
     /// Listens on an address. The file of a socket is removed when the server ends.
     ///
     /// # Errors
-    /// When the server cannot listen on it: a port in use, a file that is there already.
+    /// When the server cannot listen on it: a port in use, or a file that exists already.
     pub async fn listen(address: &Address, cache: Cache) -> io::Result<Server> {
         let (listener, address) = Listener::bind(address)?;
         Ok(Server {
@@ -133,10 +132,10 @@ impl Server {
         })
     }
 
-    /// Executes requests only for these users, each on its own tenant, which exists from now on and
-    /// always has a place if [there are as many](Cache::check_users). Without them
-    /// anybody who reaches the server may do everything. A clone of the handle
-    /// [replaces](Users::replace) them while the server runs.
+    /// Executes requests only for these users, each on its own tenant. The tenant exists from now
+    /// on and always has a place if [there are enough](Cache::check_users). Without users, anyone
+    /// who reaches the server may do everything. A clone of the handle [replaces](Users::replace)
+    /// them while the server runs.
     #[must_use]
     pub fn users(mut self, users: Users) -> Server {
         self.cache.tenants().set_users(&users.subscribe().borrow());
@@ -144,10 +143,10 @@ impl Server {
         self
     }
 
-    /// Serves connections on so many threads of its own, each on the one that has fewest when the
-    /// client connects, for as long as it is open. Without this they are tasks of the runtime that
-    /// [`run`](Server::run) is called on. With a thread per CPU the server answers more requests a
-    /// second, and the slowest answers come sooner.
+    /// Serves connections on this many threads of its own. A connection belongs to the thread that
+    /// has the fewest when the client connects, for as long as it is open. Without this,
+    /// connections are tasks of the runtime that [`run`](Server::run) is called on. With a thread
+    /// per CPU the server answers more requests per second, and the slowest answers come sooner.
     ///
     /// # Errors
     /// When the system refuses a thread, or a descriptor for it to wait on.
@@ -169,10 +168,10 @@ impl Server {
         Ok(self)
     }
 
-    /// Calls `hook` whenever the server begins to accept nothing, because the system has no room
-    /// for another connection: most often descriptors are short. The server goes on with those that
-    /// it has, and tries again twenty times a second; `listen_disabled_num` of `stats` counts these
-    /// times. The hook runs on a thread that serves, and must neither block nor panic.
+    /// Calls `hook` whenever the server stops accepting for a moment because the system has no room
+    /// for another connection; usually descriptors are short. The server continues to serve its
+    /// existing connections, and retries twenty times a second; `listen_disabled_num` of `stats`
+    /// counts these events. The hook runs on a serving thread, and must neither block nor panic.
     ///
     /// # Examples
     /// ```
@@ -192,9 +191,9 @@ impl Server {
         self
     }
 
-    /// Calls `hook` when free places for connections have become few (the eighth part of
-    /// [`Config::connections_max`](crate::Config::connections_max)), or somebody was turned away:
-    /// once, until the fourth part is free again. The hook runs on a thread that serves, and must
+    /// Calls `hook` when few places for connections are free (an eighth of
+    /// [`Config::connections_max`](crate::Config::connections_max)), or when a client was turned
+    /// away: once, until a fourth is free again. The hook runs on a serving thread, and must
     /// neither block nor panic.
     ///
     /// # Examples
@@ -216,8 +215,8 @@ impl Server {
     }
 
     /// Calls `hook` with each client whose connection ended because it speaks another protocol. The
-    /// hook runs on a thread that serves, and must neither block nor panic; such a client often
-    /// comes again at once.
+    /// hook runs on a serving thread, and must neither block nor panic; such a client often returns
+    /// at once.
     ///
     /// # Examples
     /// ```
@@ -239,8 +238,8 @@ impl Server {
 
     /// Speaks TLS on a port; a socket in the file system has permissions instead. A client that
     /// does not agree on keys within [`login_timeout`](crate::Config::login_timeout) is closed.
-    /// Each connection may hold 64 KiB for records that are on their way, also while it is idle,
-    /// beside what [`buffers_max`](crate::Config::buffers_max) counts.
+    /// Each connection may hold 64 KiB for records in transit, even while it is idle, in addition
+    /// to what [`buffers_max`](crate::Config::buffers_max) counts.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls(mut self, config: Arc<tokio_rustls::rustls::ServerConfig>) -> Server {
@@ -248,16 +247,16 @@ impl Server {
         self
     }
 
-    /// Returns the address that the server listens on: with the port that it was given, if it left
-    /// the choice.
+    /// Returns the address that the server listens on, with the actual port if any free one was
+    /// requested.
     #[must_use]
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// Serves until `shutdown` resolves; then stops accepting, lets requests that are under way
-    /// finish for at most [`Config::drain`](crate::Config::drain), and returns. Under way is what
-    /// has arrived, in whole or in part, and every answer that is not sent yet.
+    /// Serves until `shutdown` resolves. Then it stops accepting, lets requests in flight finish
+    /// for at most [`Config::drain`](crate::Config::drain), and returns. In flight is what has
+    /// arrived, in whole or in part, and every answer that has not been sent yet.
     ///
     /// # Errors
     /// Returns none at present: an error on a connection ends that connection alone.
@@ -289,7 +288,7 @@ impl Server {
                     }
                     // The client is gone already.
                     Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                    // No reason to stop serving others. Without a pause it would spin.
+                    // This is no reason to stop serving others. Without a pause it would spin.
                     Err(error) => {
                         if !std::mem::replace(&mut is_short, true) {
                             self.note_shortage(&error);
@@ -304,7 +303,7 @@ impl Server {
         let drain = self.cache.config().drain;
         drop(self.listener);
         drop(listening);
-        // Fails only when no connection is left.
+        // This fails only when no connection is left.
         let _ = stop.send(true);
         let all = async { while tasks.join_next().await.is_some() {} };
         if timeout(drain, all).await.is_err() {
@@ -313,11 +312,11 @@ impl Server {
         Ok(())
     }
 
-    /// Accepts a connection, and chooses who is to serve it.
+    /// Accepts a connection, and chooses the worker that serves it.
     async fn accept<'w>(&self, workers: &'w Workers) -> (io::Result<Stream>, &'w Worker) {
         poll_fn(|context| {
             let worker = workers.least_busy();
-            // Its runtime is the one to tell of what arrives.
+            // The worker's runtime is the one to be notified of arrivals.
             let _entered = worker.runtime().enter();
             self.listener.poll_accept(context).map(|accepted| (accepted, worker))
         })
@@ -338,7 +337,7 @@ impl Server {
         }
     }
 
-    /// Serves a client in a task of its own, or turns it away.
+    /// Serves a client in its own task, or turns it away.
     fn admit(
         &self,
         stream: Stream,
@@ -364,7 +363,7 @@ impl Server {
             let _busy = busy;
             #[cfg(feature = "tls")]
             let stream = match (stream, tls) {
-                // A client that agrees on no keys gets no answer that it could read.
+                // A client that agrees on no keys gets no answer: it could not read one.
                 (Stream::Tcp(stream), Some(tls)) => match tls.accept(stream).await {
                     Ok(stream) => Stream::Tls(stream),
                     Err(_) => return,
@@ -380,13 +379,13 @@ impl Server {
     }
 }
 
-/// Ends the connections of users who are replaced, until the server stops.
+/// Ends the connections of replaced users, until the server stops.
 async fn follow(
     mut users: watch::Receiver<Arc<ByName>>,
     cache: Cache,
     mut stopped: watch::Receiver<bool>,
 ) {
-    // Once at least: they may have been replaced before this began to look.
+    // At least once: they may have been replaced before this began to watch.
     users.mark_changed();
     loop {
         tokio::select! {
@@ -401,13 +400,14 @@ async fn follow(
     }
 }
 
-/// Tells one client too many, in memcached's words, without waiting for it: the socket's buffer is
-/// empty and takes the line. Waiting in `accept` instead, as memcached can, would leave the client
-/// without a word for as long as others stay.
+/// Tells a superfluous client so, in memcached's words, without waiting for it: the socket's buffer
+/// is empty and takes the line. Waiting in `accept` instead, as memcached can, would leave the
+/// client without an answer for as long as others stay.
 fn turn_away(mut stream: Stream) {
     // A client that has left misses nothing.
     let _ = stream.try_write_vectored(&[IoSlice::new(b"ERROR Too many open connections\r\n")]);
-    // Read the bytes that the client has sent: unread, they would make the kernel discard the line.
+    // Reads the bytes that the client has sent: unread, they would make the kernel discard the
+    // line.
     let mut unread = Vec::with_capacity(4096);
     let read = pin!(stream.read_buf(&mut unread));
     let _ = read.poll(&mut Context::from_waker(Waker::noop()));

@@ -1,4 +1,4 @@
-//! The connections that a server accepts, behind one face.
+//! The connections that a server accepts, behind one interface.
 
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll};
@@ -18,7 +18,8 @@ pub(super) enum Stream {
 }
 
 impl Stream {
-    /// Sends what is written at once: answers are sent whole, so waiting for more only delays them.
+    /// Disables the delay of small writes: answers are sent whole, so waiting for more only delays
+    /// them.
     pub(super) fn send_at_once(&self) {
         if let Stream::Tcp(stream) = self {
             // A failure leaves a slower but correct connection.
@@ -26,7 +27,7 @@ impl Stream {
         }
     }
 
-    /// Names the client as `stats conns` does: one of a socket in the file system has no name.
+    /// Names the client as `stats conns` does; a client of a socket in the file system has no name.
     pub(super) fn client(&self) -> Box<str> {
         let name = match self {
             Stream::Tcp(stream) => stream.peer_addr().map(|addr| Address::Tcp(addr).labelled()),
@@ -34,12 +35,12 @@ impl Stream {
             #[cfg(feature = "tls")]
             Stream::Tls(stream) => stream.peer_addr().map(|addr| Address::Tcp(addr).labelled()),
         };
-        // It has hung up already.
+        // It has already hung up.
         name.unwrap_or_else(|_| "gone".to_owned()).into()
     }
 
-    /// Waits until there is something to read, or the end. TLS takes what has arrived, so that half
-    /// of a record is waited for here, where the connection can be told to stop.
+    /// Waits until there is something to read, or the end. TLS consumes what has arrived, so that
+    /// the rest of a partial record is waited for here, where the connection can be told to stop.
     pub(super) fn poll_read_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Stream::Tcp(stream) => stream.poll_read_ready(context),
@@ -58,7 +59,7 @@ impl Stream {
         }
     }
 
-    /// Sends what is taken without waiting.
+    /// Sends as much as possible without waiting.
     pub(super) fn try_write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match (self, slices) {
             // Cheaper for the kernel, and most answers are one piece.
@@ -70,7 +71,7 @@ impl Stream {
         }
     }
 
-    /// Waits until more may be taken, and TLS has sent what it took.
+    /// Waits until more may be written, and TLS has sent what it took.
     pub(super) async fn writable(&mut self) -> io::Result<()> {
         match self {
             Stream::Tcp(stream) => stream.writable().await,
@@ -80,7 +81,7 @@ impl Stream {
         }
     }
 
-    /// Says that nothing more will be sent.
+    /// Signals that nothing more will be sent.
     pub(super) async fn shutdown(&mut self) -> io::Result<()> {
         match self {
             Stream::Tcp(stream) => stream.shutdown().await,
@@ -90,7 +91,7 @@ impl Stream {
         }
     }
 
-    /// Tells a client of TLS that this was all, which it could not know from the end alone.
+    /// Tells a TLS client that this was everything, which it could not know from the end alone.
     pub(super) async fn close(&mut self) -> io::Result<()> {
         match self {
             Stream::Tcp(_) | Stream::Unix(_) => Ok(()),
@@ -99,7 +100,7 @@ impl Stream {
         }
     }
 
-    /// Returns whether the socket has all that was taken.
+    /// Returns whether the socket has everything that was written.
     pub(super) fn is_flushed(&self) -> bool {
         match self {
             Stream::Tcp(_) | Stream::Unix(_) => true,

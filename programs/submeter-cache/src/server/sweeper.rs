@@ -1,5 +1,5 @@
-//! The background: drops expired items that are never requested, and ends connections whose time is
-//! over.
+//! The background task: drops expired items that are never requested, and ends connections whose
+//! time is over.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use super::Hook;
 use crate::cache::Cache;
 use crate::connections::Crowd;
 
-/// How often it looks: what has expired is dropped about this much later.
+/// How often it runs: an expired item is dropped about this much later.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// Sweeps until the server stops. A task of its own, so that many expired items at once delay no
+/// Sweeps until the server stops. It has its own task, so that many items expiring at once delay no
 /// new connection.
 pub(super) async fn sweep(
     cache: Cache,
@@ -24,8 +24,8 @@ pub(super) async fn sweep(
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut round, mut more) = (0, false);
     loop {
-        // In this order: what expires all at once may take many seconds to drop, and neither the
-        // end nor the time of a connection waits for that.
+        // In this order: dropping many items that expire at once may take many seconds, and neither
+        // the end nor a connection's time limit waits for that.
         tokio::select! {
             biased;
             _ = stopped.wait_for(|stopped| *stopped) => return,
@@ -38,7 +38,7 @@ pub(super) async fn sweep(
     }
 }
 
-/// Does what has its time.
+/// Performs the periodic work.
 fn look(cache: &Cache, on_crowd: Option<&Hook<Crowd>>) {
     cache.tenants().tick();
     let store = cache.store();
@@ -78,7 +78,7 @@ mod tests {
         }
     }
 
-    /// Deadlines and the end do not wait for what expired at once.
+    /// Deadlines and the end do not wait for items that expired at once.
     #[test]
     fn nothing_waits_for_what_expired_at_once() {
         let config = Config { login_timeout: Duration::from_millis(1), ..Config::default() };

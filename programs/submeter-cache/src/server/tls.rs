@@ -14,7 +14,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::buffers::BUFFER_BYTES;
 
-/// Agrees on keys with clients.
+/// The server's side of the TLS handshake.
 #[derive(Clone)]
 pub(super) struct Acceptor(TlsAcceptor);
 

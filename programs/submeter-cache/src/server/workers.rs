@@ -1,14 +1,14 @@
-//! The threads that serve connections, and which of them is to serve the next one.
+//! The threads that serve connections, and the choice of the thread for the next one.
 //!
 //! Each thread has a runtime of its own: its connections, the readiness that it waits for, and the
-//! buffers that it uses again are its alone, and one system call waits for all its connections. In
-//! a runtime whose threads share, one of them waits on behalf of all, so that all connections wait
+//! buffers that it reuses belong to it alone, and one system call waits for all its connections. In
+//! a runtime with shared threads, one thread waits on behalf of all, so that all connections wait
 //! while another program has that thread's CPU; threads wake each other by further system calls,
-//! and what one allocates another frees.
+//! and memory allocated by one thread is freed by another.
 //!
 //! Rejected: a listening socket for each thread, among which the kernel spreads clients by a hash.
-//! Of a few connections one thread often gets nearly all, and sockets with a path have no such
-//! groups.
+//! With a few connections one thread often gets nearly all of them, and sockets with a path have no
+//! such groups.
 
 use std::io;
 use std::num::NonZero;
@@ -27,7 +27,7 @@ pub(super) struct Workers(Vec<Worker>);
 #[derive(Debug)]
 pub(super) struct Worker {
     runtime: Handle,
-    /// One reference more than it has connections.
+    /// Its reference count is one more than the number of connections.
     busy: Busy,
     thread: Option<Thread>,
 }
@@ -48,9 +48,9 @@ impl Workers {
         Workers(vec![Worker { runtime: Handle::current(), busy: Busy::default(), thread: None }])
     }
 
-    /// Starts threads. If there is one for each CPU that the process may use, each stays on its
-    /// own: else the system's scheduler often leaves two on one CPU, where each waits for
-    /// milliseconds while the other one works.
+    /// Starts threads. If there is one for each CPU that the process may use, each is pinned to its
+    /// own. Otherwise the scheduler often leaves two on one CPU, where each waits for milliseconds
+    /// while the other works.
     pub(super) fn start(threads: NonZero<usize>) -> io::Result<Workers> {
         let cpus: Arc<[usize]> = affinity().unwrap_or_default().into();
         let one_each = (cpus.len() == threads.get()).then_some(&cpus);
@@ -58,7 +58,7 @@ impl Workers {
         workers.collect::<io::Result<_>>().map(Workers)
     }
 
-    /// Returns how many there are with a thread of their own.
+    /// Returns the number of workers with a thread of their own.
     pub(super) fn threads(&self) -> usize {
         self.0.iter().filter(|worker| worker.thread.is_some()).count()
     }
@@ -74,7 +74,7 @@ impl Worker {
     fn start(number: usize, one_each: Option<&Arc<[usize]>>) -> io::Result<Worker> {
         let mut builder = Builder::new_current_thread();
         if let Some(cpus) = one_each {
-            // Its blocking threads, which make lists, would inherit the worker's CPU.
+            // Otherwise the worker's blocking threads, which make lists, would inherit its CPU.
             let cpus = Arc::clone(cpus);
             builder.on_thread_start(move || _ = set_affinity(&cpus));
         }
@@ -97,11 +97,11 @@ impl Thread {
     fn start(number: usize, cpu: Option<usize>, runtime: Runtime) -> io::Result<Thread> {
         let (end, ended) = oneshot::channel::<()>();
         let drive = move || {
-            // If the system refuses, it chooses the CPU.
+            // If the system refuses, it chooses the CPU itself.
             let _ = cpu.map(|cpu| set_affinity(&[cpu]));
-            // Ends with an error, as nothing is ever sent.
+            // This ends with an error, because nothing is ever sent.
             let _ = runtime.block_on(ended);
-            // Its blocking threads make lists, whose readers have left.
+            // The blocking threads make lists, whose readers have left.
             runtime.shutdown_background();
         };
         let thread = thread::Builder::new().name(format!("cache-{number}")).spawn(drive)?;
@@ -112,8 +112,8 @@ impl Thread {
 impl Drop for Thread {
     fn drop(&mut self) {
         drop(self.end.take());
-        // For no longer than one poll of a connection takes. Its panics are its tasks', which the
-        // runtime has caught.
+        // Takes no longer than one poll of a connection. Its panics are those of its tasks, which
+        // the runtime has caught.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }

@@ -1,7 +1,7 @@
 //! `stats detail`: requests by prefix, while a client wants them.
 //!
-//! A prefix is a tenant below the root with all that is below it, and tenants are metered anyway.
-//! Switching this on therefore only notes what they have counted so far, and costs requests
+//! A prefix is a tenant below the root with everything below it, and tenants are metered anyway.
+//! Switching this on therefore only records what they have counted so far, and costs requests
 //! nothing.
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ pub(crate) struct Prefix {
 
 type Prefixes = BTreeMap<String, Prefix>;
 
-/// The collected figures, and since when.
+/// The collected figures, and the start of the collection.
 #[derive(Debug, Default)]
 pub(crate) struct Detail {
     state: Mutex<State>,
@@ -31,7 +31,7 @@ pub(crate) struct Detail {
 #[derive(Debug, Default)]
 struct State {
     collected: Prefixes,
-    /// The tenants' counts at the moment when it was switched on; `None` while it is off.
+    /// The tenants' counts when it was switched on; `None` while it is off.
     since: Option<Prefixes>,
 }
 
@@ -52,7 +52,7 @@ impl Detail {
         }
     }
 
-    /// Forgets what was collected.
+    /// Discards what was collected.
     pub(crate) fn reset(&self, tree: &Tree, metrics: &Metrics) {
         let mut state = self.state.lock();
         state.collected.clear();
@@ -61,7 +61,7 @@ impl Detail {
         }
     }
 
-    /// Returns the prefixes that something was collected for.
+    /// Returns the prefixes with collected figures.
     pub(crate) fn dump(&self, tree: &Tree, metrics: &Metrics) -> Prefixes {
         self.state.lock().all(tree, metrics)
     }
@@ -84,7 +84,7 @@ impl State {
 
 impl Prefix {
     fn of(group: &GroupValues, metrics: &Metrics) -> Prefix {
-        // As in memcached a `gat` is a get here.
+        // A `gat` is a get here, as in memcached.
         let hits = group.counter(metrics.get_hits);
         Prefix {
             gets: hits + group.counter(metrics.get_misses),
@@ -94,7 +94,8 @@ impl Prefix {
         }
     }
 
-    /// Returns what has been counted since. A tenant that was deleted in between counts from zero.
+    /// Returns what has been counted since `before`. A tenant that was deleted in between counts
+    /// from zero.
     fn since(self, before: Option<&Prefix>) -> Prefix {
         let Some(before) = before else { return self };
         let parts = |of: &Prefix| [of.gets, of.hits, of.sets, of.deletes];
@@ -117,7 +118,7 @@ impl Prefix {
     }
 }
 
-/// The counts of the tenants below the root, by name.
+/// Returns the counts of the tenants below the root, by name.
 fn prefixes(tree: &Tree, metrics: &Metrics) -> Prefixes {
     let snapshot = tree.snapshot();
     let top = snapshot.groups().iter().filter(|group| group.parent() == Some(0));

@@ -1,4 +1,4 @@
-//! The figures of `stats` beside the tenants' metrics.
+//! The figures of `stats` other than the tenants' metrics.
 
 mod detail;
 mod totals;
@@ -18,13 +18,13 @@ pub(crate) struct Statistics {
 }
 
 impl Statistics {
-    /// Lets `stats` count from these values on. The totals themselves never go back, on which
-    /// scrapers rely.
+    /// Makes `stats` count from these values on. The totals themselves never decrease, which
+    /// scrapers rely on.
     pub(crate) fn reset(&self, totals: impl Iterator<Item = (&'static str, u64)>) {
         *self.zero.lock() = totals.collect();
     }
 
-    /// Returns what a total has grown by since the last reset.
+    /// Returns by how much a total has grown since the last reset.
     pub(crate) fn since_reset(&self, name: &str, total: u64) -> u64 {
         total.saturating_sub(self.zero.lock().get(name).copied().unwrap_or(0))
     }

@@ -1,7 +1,7 @@
-//! Counters of the whole server alone: the finer numbers of `stats`.
+//! Counters of the whole server only: the finer figures of `stats`.
 //!
-//! Not metrics of the tree: each of up to ten thousand tenants would have a row of each in
-//! `/metrics`, for what few look at.
+//! They are not metrics of the tree: up to ten thousand tenants would each have a row for every
+//! counter in `/metrics`, although few people read them.
 
 use std::fmt;
 use std::io;
@@ -32,20 +32,20 @@ pub(crate) enum Total {
     /// Hits of `gat` and `gats`, which the tenants' metrics count with those of `get`.
     GatHits,
     GatMisses,
-    /// Retrievals that found an item which had expired.
+    /// Retrievals that found an expired item.
     GetExpired,
-    /// Expired items that were dropped without being asked for.
+    /// Expired items that were dropped without having been requested.
     Reclaimed,
-    /// Expired items that no client ever fetched.
+    /// Expired items that were never fetched.
     ExpiredUnfetched,
-    /// Evicted items that no client ever fetched.
+    /// Evicted items that were never fetched.
     EvictedUnfetched,
-    /// Values that were refused for their size.
+    /// Values refused because of their size.
     StoreTooLarge,
     /// Attempts to log in.
     Logins,
     LoginsFailed,
-    /// How often a connection with more to do let others have their turn.
+    /// How often a connection with more to do yielded to others.
     Yields,
 }
 
@@ -53,7 +53,7 @@ const COUNT: usize = Total::Yields as usize + 1;
 
 /// All totals.
 pub(crate) struct Totals {
-    /// By `Total`; none where nothing is metered.
+    /// Counters by `Total`; empty if nothing is metered.
     counters: Vec<PercpuCounter>,
 }
 
@@ -84,7 +84,7 @@ impl Totals {
 
     pub(crate) fn read(&self, total: Total) -> u64 {
         let counter = self.counters.get(total as usize);
-        // Never negative: nothing is ever taken away.
+        // Never negative: nothing is ever subtracted.
         counter.map_or(0, |counter| counter.sum().cast_unsigned())
     }
 }

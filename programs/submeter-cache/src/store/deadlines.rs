@@ -1,15 +1,16 @@
-//! When the items of one shard expire, soonest first, so that expired items can be dropped without
-//! a look at the others.
+//! The expiry times of the items of one shard, soonest first, so that expired items can be dropped
+//! without visiting the others.
 //!
-//! A heap of times and hashes, under the shard's lock. An entry names a hash and not an item: an
-//! item that is replaced, deleted or evicted leaves its entry behind, which finds nothing once it
-//! is due; an item that expires later than its entry says is filed again then. Removals and most
-//! touches therefore cost nothing. A heap in which each item knows its place was rejected: every
-//! sift would write to several items, and a timing wheel would have to move an item at each touch.
+//! They form a heap of times and hashes, under the shard's lock. An entry names a hash, not an
+//! item: an item that is replaced, deleted or evicted leaves its entry behind, which finds nothing
+//! once it is due; an item that expires later than its entry says is filed again then. Removals and
+//! most touches therefore cost nothing. Rejected: a heap in which each item knows its place,
+//! because every sift would write to several items; and a timing wheel, because it would have to
+//! move an item at each touch.
 //!
 //! Rules: for each item that expires there is an entry that is due no later than the item. The
-//! entries are at most half as many again as the items, and a few: before there are more, the heap
-//! is made anew from the items.
+//! number of entries is at most one and a half times the number of items, plus a few: before it
+//! exceeds that, the heap is rebuilt from the items.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -17,8 +18,8 @@ use std::collections::BinaryHeap;
 use super::{Item, RcuArc};
 use crate::item::Deadline;
 
-/// Entries that a shard may have beyond its bound, so that a few items are not filed anew with
-/// every store.
+/// Entries that a shard may have beyond its bound, so that the heap of a few items is not rebuilt
+/// with every store.
 const SLACK: usize = 64;
 
 /// The time at which nothing is due.
@@ -51,12 +52,12 @@ impl Deadlines {
         self.heap.peek().map_or(NEVER_MS, |Reverse((at_ms, _))| *at_ms)
     }
 
-    /// Returns whether there are more entries than so many items may have.
+    /// Returns whether there are more entries than that many items may have.
     pub(super) fn is_over(&self, items: usize) -> bool {
         self.heap.len() > items + items / 2 + SLACK
     }
 
-    /// Forgets all entries but one for each of these items that expires.
+    /// Drops all entries and files one for each of these items that expires.
     pub(super) fn renew<'a>(&mut self, items: impl Iterator<Item = &'a RcuArc<Item>>) {
         let expiring = items.filter(|item| item.expires_ms() != 0);
         self.heap = expiring.map(|item| Reverse((item.expires_ms(), item.hash()))).collect();

@@ -1,23 +1,23 @@
-//! Room under the limit that refused a charge, and nowhere else.
+//! Makes room under the limit that refused a charge, and nowhere else.
 //!
-//! *Where.* The error names the limiting group, and the search goes down from there: a tenant over
-//! its own limit pays with its own items, and no other tenant loses one. Whom `victims` finds below
-//! a limit that several share (the server's, a parent's) is said there.
+//! *Where.* The error names the limiting group, and the search descends from there: a tenant over
+//! its own limit pays with its own items, and no other tenant loses one. `victims` describes which
+//! tenant pays below a limit that several share (the server's, a parent's).
 //!
-//! *Which.* What has expired, of any tenant, before anything that lives; see `reclaim`. Then the
-//! least recently used of a few: see [`Ring`](crate::item::Ring). Where evictions are switched off,
-//! nothing that lives.
+//! *Which.* Expired items of any tenant go before live ones; see `reclaim`. Then the least recently
+//! used of a few items goes: see [`Ring`](crate::item::Ring). Where evictions are switched off,
+//! nothing live goes.
 //!
-//! *How long.* At most [`RECLAIM_MAX`] deadlines, then at most as many items as the missing
-//! bytes can ever need, and a bounded number of rounds against threads that take the room first.
-//! Items go a [`PORTION`] at a time, as long as room is missing: under a limit that was
-//! lowered far, each thread that stores would otherwise drop all that is above it.
+//! *How long.* At most [`RECLAIM_MAX`] deadlines, then at most as many items as the missing bytes
+//! can ever need, and a bounded number of rounds against threads that take the room first. Items
+//! are dropped a [`PORTION`] at a time, as long as room is missing: under a limit that was lowered
+//! far, each storing thread would otherwise drop everything above it.
 //!
 //! *Above `high`* a store has room, and drops items in the same way afterwards: down to `high`, and
 //! at most twice what it stored, so that a tenant whose `high` was lowered far shrinks with its
-//! stores, and none of them takes long. Linux has a thread above `memory.high` reclaim and sleep.
-//! Only the former makes a cache smaller: its sleep is for memory that nobody can take from a
-//! program, while everything here can go.
+//! stores, and no single store takes long. Linux makes a thread above `memory.high` reclaim and
+//! sleep. Only reclaiming makes a cache smaller: the sleep is for memory that cannot be taken from
+//! a program, while everything here can be dropped.
 
 use std::sync::Arc;
 
@@ -31,21 +31,22 @@ use crate::item::OVERHEAD_BYTES;
 use crate::statistics::Total;
 use crate::tenant::Tenant;
 
-/// How often a charge is tried again. Each round has made enough room at its time.
+/// How often a charge is retried. Each round made enough room when it ran.
 const ROUNDS_MAX: usize = 64;
 
 /// Items dropped beyond what the missing bytes can need: other threads may drop the same ones.
 const SLACK: u64 = 64;
 
-/// Deadlines that one charge may take: a third of a millisecond. They may all be of tenants whose
-/// memory does not count under the limit; the rest is the background's.
+/// Deadlines that one charge may process: a third of a millisecond. They may all belong to tenants
+/// whose memory does not count under the limit; the rest is left to the background.
 const RECLAIM_MAX: usize = 1024;
 
-/// Deadlines taken before the charge is tried again.
+/// Deadlines processed before the charge is retried.
 const RECLAIM_STEP: usize = 64;
 
-/// The bytes that a thread drops before it looks whether others have made room meanwhile: few
-/// enough that all threads together drop hardly more than they must, and many beside the look.
+/// The bytes that a thread drops before it checks whether others have made room in the meantime:
+/// few enough that all threads together drop hardly more than necessary, and many compared with the
+/// cost of the check.
 const PORTION: u64 = 1 << 16;
 
 /// Drops items until the charge is granted.
@@ -144,8 +145,8 @@ pub(super) fn shrink(store: &Store, tenant: &Arc<Tenant>, bytes: u64, now: Tick)
     free(store, &level, tenant, above.min(bytes.saturating_mul(2)), now);
 }
 
-/// Drops items of a tenant whose limit is below what it holds, until it is not. Must not be called
-/// within a guard.
+/// Drops items of a tenant whose limit is below what it holds, until it no longer is. Must not be
+/// called within a guard.
 pub(super) fn yield_excess(store: &Store, tenant: &Arc<Tenant>, now: Tick) {
     loop {
         let usage = tenant.group.usage(store.memory);

@@ -1,18 +1,19 @@
-//! A bound on what has left the store and waits for its grace period.
+//! A bound on memory that has left the store and waits for its grace period.
 //!
 //! The epoch collector looks for due memory once in many guards, and then frees a few batches. A
-//! connection holds one guard for a whole batch of requests, so that stores would produce more than
-//! that frees. Hence each thread counts the bytes that it releases, ends a batch of requests that
-//! reach [`DUE_BYTES`], and runs the collector then.
+//! connection holds one guard for a whole batch of requests, so that stores would produce more
+//! garbage than that frees. Each thread therefore counts the bytes that it releases, ends a batch
+//! of requests that reaches [`DUE_BYTES`], and then runs the collector.
 //!
-//! That frees nothing while any thread is inside a guard, and the system may take the CPU from a
-//! thread there for as long as it likes: on a busy machine the others would replace a gigabyte
-//! meanwhile. So the released bytes are summed up, and a connection that released some goes on only
-//! while the sum is at most a part of the memory for items. It waits without blocking its thread,
-//! and the other thread may get the CPU.
+//! The collector frees nothing while any thread is inside a guard, and the system may take the CPU
+//! from such a thread for as long as it likes: on a busy machine the others would replace a
+//! gigabyte in the meantime. The released bytes are therefore summed up, and a connection that
+//! released some continues only while the sum is at most a fraction of the memory for items. It
+//! waits without blocking its thread, so that the other thread may get the CPU.
 //!
-//! The sum is of all stores of the process, as the collector is. Rejected: to keep an item's charge
-//! until its memory is free. An eviction would make no room for the store that it is for.
+//! The sum covers all stores of the process, as the collector does. Rejected: keeping an item's
+//! charge until its memory is free. An eviction would then make no room for the store that needs
+//! it.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,37 +21,39 @@ use std::time::Duration;
 
 use submeter::refs::pin;
 
-/// Bytes that a thread releases between two runs of the collector. If all are of the smallest
-/// items, these are fewer than one run frees (eight batches of 64 in crossbeam-epoch 0.9), so that
-/// it keeps up.
+/// Bytes that a thread releases between two runs of the collector. Even if they all belong to the
+/// smallest items, their number is less than one run frees (eight batches of 64 in crossbeam-epoch
+/// 0.9), so that it keeps up.
 const DUE_BYTES: u64 = 64 << 10;
 
-/// Runs of the collector when there is time: they clear what a `flush_all` left within seconds.
+/// Runs of the collector when there is time: they clear the garbage of a `flush_all` within
+/// seconds.
 const CLEAR_ROUNDS: usize = 64;
 
-/// The part of the memory for items that may wait to be freed: one in so many.
+/// The fraction of the memory for items that may wait to be freed: one in this many.
 const PART: u64 = 8;
 
-/// The bytes that may wait in any case: several threads' due bytes.
+/// The bytes that may always wait: several threads' due bytes.
 const WAITING_MIN: u64 = 1 << 20;
 
-/// The time between two looks whether a thread has left its guard.
+/// Interval between two checks whether a thread has left its guard.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 thread_local! {
     static LET_GO_BYTES: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The bytes that wait to be freed, but for those that each thread has not handed over: less than
-/// [`DUE_BYTES`] and what it releases at once.
+/// The bytes that wait to be freed, except for those that each thread has not handed over yet: less
+/// than [`DUE_BYTES`] plus what it releases at once.
 static WAITING_BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// The bytes that may wait to be freed before a connection that releases more has to wait.
+/// The number of bytes waiting to be freed beyond which a connection that releases more has to
+/// wait.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bound(u64);
 
 impl Bound {
-    /// Returns the bound of a store for items of so many bytes.
+    /// Returns the bound of a store for items of this many bytes.
     pub(super) fn of(memory_max: u64) -> Bound {
         Bound((memory_max / PART).max(WAITING_MIN))
     }
@@ -76,7 +79,7 @@ impl Bound {
 }
 
 fn waiting() -> u64 {
-    // Relaxed, here and below: a sum, of no order with what it is of.
+    // Relaxed, here and below: a sum that is not ordered with the memory it describes.
     WAITING_BYTES.load(Ordering::Relaxed)
 }
 
@@ -91,7 +94,7 @@ pub(crate) fn let_go() -> u64 {
     LET_GO_BYTES.get()
 }
 
-/// Returns whether the thread is to leave its guard, and to run the collector.
+/// Returns whether the thread is to leave its guard and run the collector.
 #[inline]
 pub(crate) fn is_due() -> bool {
     let_go() >= DUE_BYTES
@@ -113,14 +116,14 @@ pub(super) fn clear() {
     }
 }
 
-/// Adds the thread's released bytes to the sum, and has them taken off once they are free.
+/// Adds the thread's released bytes to the sum, and defers their subtraction until they are free.
 fn hand_over() {
     let bytes = LET_GO_BYTES.replace(0);
     // Relaxed: see `waiting`.
     WAITING_BYTES.fetch_add(bytes, Ordering::Relaxed);
     let guard = pin();
-    // The collector keeps a thread's order: when this runs, those bytes are free, or another
-    // thread frees them at this moment.
+    // The collector keeps a thread's order: when this runs, those bytes are free, or another thread
+    // is freeing them at this moment.
     guard.defer(move || _ = WAITING_BYTES.fetch_sub(bytes, Ordering::Relaxed));
     guard.flush();
 }

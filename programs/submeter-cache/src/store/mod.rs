@@ -1,14 +1,14 @@
 //! The store of items: a hash table in shards, each behind a lock.
 //!
-//! The table is `hashbrown`'s in `parking_lot`'s locks, not a concurrent map: nearly every command
-//! looks, decides and changes in one step (compare a `cas`, count up, win a recache), and finds an
-//! entry by the key inside the item, so that the key is stored once. `dashmap` is the same
-//! construction but keeps its own copy of the key; `papaya` would repeat the step under contention.
+//! The table is `hashbrown`'s under `parking_lot`'s locks, not a concurrent map: nearly every
+//! command looks, decides and changes in one step (compare a `cas`, count up, win a recache), and
+//! finds an entry by the key inside the item, so that the key is stored once. `dashmap` has the
+//! same design but keeps its own copy of the key; `papaya` would repeat the step under contention.
 //!
-//! A lock is held to find and to change, never while a value is copied or sent: what was found
-//! stays in memory under the batch's epoch guard, without a counted reference. An item's charge is
-//! given back when it leaves, its memory after a grace period; `garbage` bounds the memory in
-//! between.
+//! A lock is held to find and to change, never while a value is copied or sent: the item that was
+//! found stays in memory under the batch's epoch guard, without a counted reference. An item's
+//! charge is given back when it leaves, its memory after a grace period; `garbage` bounds the
+//! memory in between.
 
 mod deadlines;
 mod evict;
@@ -40,7 +40,7 @@ use deadlines::{Deadlines, NEVER_MS};
 pub(crate) use garbage::{collect_if_due, is_due, let_go};
 
 /// The number of shards: far more than threads on today's machines, so that two rarely meet, and
-/// few enough for an empty cache to be small. A power of two.
+/// few enough to keep an empty cache small. A power of two.
 const SHARDS: usize = 256;
 
 /// All items of a cache.
@@ -51,7 +51,7 @@ pub(crate) struct Store {
     pub(crate) totals: Totals,
     tenants: Arc<Tenants>,
     metering: bool,
-    /// Whether items that live may be dropped to make room.
+    /// Whether live items may be dropped to make room.
     evictions_allowed: bool,
     garbage: garbage::Bound,
     memory: Quota<Bytes>,
@@ -59,26 +59,27 @@ pub(crate) struct Store {
     evictions: Counter<Count>,
     over_high: Counter<Count>,
     expired: Counter<Count>,
-    /// Whether a tenant has a `high`, so that stores need not look for one.
+    /// Whether any tenant has a `high`, so that stores need not look for one.
     has_high: AtomicBool,
-    /// Whether one has a `low` or `min`.
+    /// Whether any tenant has a `low` or `min`.
     has_protection: AtomicBool,
-    /// When a delayed `flush_all` is due, `u64::MAX` for never.
+    /// When a delayed `flush_all` is due; `u64::MAX` means never.
     flush_at_ms: AtomicU64,
     /// When the soonest deadline of any shard is due, or an earlier time.
     next_due_ms: AtomicU64,
-    /// The place where the next search for expired items begins.
+    /// The shard where the next search for expired items begins.
     first_shard: AtomicUsize,
 }
 
 struct Shard {
     table: HashTable<RcuArc<Item>>,
     deadlines: Deadlines,
-    /// The last `cas` given out. Shards count in strides, so that no two items ever have the same.
+    /// The last assigned `cas`. Shards count in strides, so that no two items ever have the same
+    /// one.
     cas: u64,
 }
 
-/// The slot of one key, locked. What is found there stays readable while the guard lives, which is
+/// The locked slot of one key. What is found there stays readable while the guard lives, which is
 /// longer than the lock is held.
 pub(crate) struct Slot<'s, 'g> {
     store: &'s Store,
@@ -172,12 +173,12 @@ impl Store {
         self.garbage.keep().await;
     }
 
-    /// As [`evict::yield_excess`].
+    /// The same as [`evict::yield_excess`].
     pub(crate) fn yield_excess(&self, tenant: &Arc<Tenant>) {
         evict::yield_excess(self, tenant, self.clock.now());
     }
 
-    /// Takes note of which limits there are, after they were set.
+    /// Records which kinds of limits exist, after they were set.
     pub(crate) fn heed(&self, limits: &[(String, TenantLimits)]) {
         let any = |has: fn(&TenantLimits) -> bool| limits.iter().any(|(_, limits)| has(limits));
         // Relaxed, both: a store that misses them came before.
@@ -217,7 +218,7 @@ impl Store {
         self.flush_at_ms.store(at_ms, Ordering::Relaxed);
     }
 
-    /// Flushes if an appointment is due. Cheap when there is none: every batch calls it.
+    /// Flushes if an appointment is due. Cheap when there is none, since every batch calls it.
     pub(crate) fn flush_if_due(&self, now: Tick) {
         // Relaxed: as in `flush_at`; the exchange makes exactly one caller flush.
         let at_ms = self.flush_at_ms.load(Ordering::Relaxed);
@@ -254,8 +255,9 @@ impl Store {
 
     /// Does what follows when an item has left its shard's table.
     ///
-    /// The caller that removed it from the table calls this exactly once, with the shard locked or
-    /// not: until then only an eviction can find the item, which then finds it gone.
+    /// The caller that removed it from the table calls this exactly once, with or without the
+    /// shard's lock: until then only an eviction can find the item, and it then sees that the item
+    /// is gone.
     fn leave(&self, item: RcuArc<Item>, why: Leave) {
         // Never missing: an item in the table is in its tenant's ring, which keeps the tenant.
         let Some(tenant) = item.tenant() else { return };
@@ -300,7 +302,8 @@ impl<'g> Slot<'_, 'g> {
         self.find().map(RcuBorrow::value)
     }
 
-    /// As [`item`](Slot::item), for a caller that may want to keep it beyond the guard.
+    /// The same as [`item`](Slot::item), for a caller that may want to keep the item beyond the
+    /// guard.
     pub(crate) fn find(&mut self) -> Option<RcuBorrow<'g, Item>> {
         let Slot { store, shard, key, hash, now, guard, found_expired } = self;
         let entry = shard.table.find_entry(*hash, |item| item.key() == *key).ok()?;
@@ -313,7 +316,7 @@ impl<'g> Slot<'_, 'g> {
         Some(RcuArc::borrow(entry.get(), guard))
     }
 
-    /// Puts an item here instead of any earlier one, under a new `cas` or the one given.
+    /// Puts an item here in place of any earlier one, under a new `cas` or the given one.
     pub(crate) fn put(
         &mut self,
         draft: Draft<'_>,
@@ -327,12 +330,12 @@ impl<'g> Slot<'_, 'g> {
         self.store.totals.count(Total::Items);
         self.file(draft.expires_ms);
         let item = RcuArc::new(item);
-        // Into the ring before the table: what is in the table is always in a ring, on which
-        // `leave` relies. The shard's lock hides the moment in between from evictions.
+        // Into the ring before the table: an item in the table is always in a ring, which `leave`
+        // relies on. The shard's lock hides the moment in between from evictions.
         tenant.ring.lock().insert(item.clone(), charge, tenant);
         let key = self.key;
         match self.shard.table.find_mut(self.hash, |held| held.key() == key) {
-            // Nearly always an item of the same tenant: its number of items stays.
+            // Nearly always an item of the same tenant, whose number of items then stays the same.
             Some(held) if held.is_of(tenant) => {
                 Store::let_go(std::mem::replace(held, item), tenant);
                 return cas;
@@ -351,17 +354,17 @@ impl<'g> Slot<'_, 'g> {
         cas
     }
 
-    /// Changes when an item that was found here expires, 0 for never.
+    /// Changes when an item that was found here expires; 0 means never.
     pub(crate) fn expire_at(&mut self, item: &Item, at_ms: u64) {
         let before_ms = item.expires_ms();
         item.set_expires_ms(at_ms);
-        // Its entry suffices unless it is due too late, or missing.
+        // Its entry suffices unless it is due too late or missing.
         if before_ms == 0 || at_ms < before_ms {
             self.file(at_ms);
         }
     }
 
-    /// Makes sure that what expires here at `at_ms` is found then.
+    /// Makes sure that an item that expires here at `at_ms` is found then.
     fn file(&mut self, at_ms: u64) {
         if at_ms != 0 {
             self.shard.deadlines.file(at_ms, self.hash);
@@ -370,7 +373,7 @@ impl<'g> Slot<'_, 'g> {
         }
     }
 
-    /// Returns whether an item was found here that had expired.
+    /// Returns whether an expired item was found here.
     pub(crate) fn found_expired(&self) -> bool {
         self.found_expired
     }
@@ -384,7 +387,7 @@ impl<'g> Slot<'_, 'g> {
         }
     }
 
-    /// Returns a number that no item of this store had, greater than any this key had.
+    /// Returns a number that no item of this store has had, greater than any that this key has had.
     pub(crate) fn next_cas(&mut self) -> u64 {
         self.shard.cas += SHARDS as u64;
         self.shard.cas

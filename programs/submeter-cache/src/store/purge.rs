@@ -3,7 +3,7 @@
 use super::{Leave, Store, garbage};
 use crate::tenant::Tenant;
 
-/// The most items dropped in one go: some tens of microseconds.
+/// Maximum number of items dropped in one go: some tens of microseconds.
 const PURGE_MAX: usize = 128;
 
 /// The result of a purge.
@@ -13,8 +13,8 @@ pub(crate) struct Purged {
 }
 
 impl Store {
-    /// Drops some of a tenant's items. Drops none only if there is none, or if other threads are
-    /// about to drop what there is.
+    /// Drops some of a tenant's items. Drops none only if there are none, or if other threads are
+    /// about to drop the existing ones.
     pub(crate) fn purge(&self, tenant: &Tenant) -> Purged {
         let items = tenant.ring.lock().some(PURGE_MAX);
         let mut purged = Purged { items: 0, bytes: 0 };

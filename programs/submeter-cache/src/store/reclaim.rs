@@ -1,8 +1,8 @@
-//! Drops what has expired: when a limit refuses a charge, before anything that lives is evicted,
-//! and again and again in the background.
+//! Drops expired items: when a limit refuses a charge, before anything live is evicted, and
+//! periodically in the background.
 //!
-//! A hint, the soonest time at which anything is due in any shard, makes it cost a load when there
-//! is nothing to drop. Without it each eviction would visit all shards.
+//! A hint, the soonest time at which anything is due in any shard, reduces the cost to a load when
+//! there is nothing to drop. Without it each eviction would visit all shards.
 
 use std::sync::atomic::Ordering;
 
@@ -14,34 +14,35 @@ use crate::clock::Tick;
 use crate::statistics::Total;
 use crate::tenant::Item;
 
-/// The most entries that the background takes in one go: some hundred microseconds.
+/// Maximum number of entries that the background processes in one go: some hundred microseconds.
 const SWEEP_MAX: usize = 512;
 
 /// The result of a search for expired items.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Reclaimed {
-    /// Entries that were due, those that items had left behind included.
+    /// Entries that were due, including those that items had left behind.
     pub(super) looked: usize,
     /// Items dropped.
     pub(super) dropped: usize,
 }
 
 impl Store {
-    /// Takes up to `max` entries that are due, and drops what has expired, of any tenant. Took
+    /// Processes up to `max` due entries, and drops the expired items of any tenant. Processes
     /// fewer only if no more were due. Must not be called with a slot locked.
     ///
-    /// While it runs, another thread may take the hint for empty and find nothing.
+    /// While it runs, another thread may read the hint as empty and find nothing.
     pub(super) fn reclaim(&self, now: Tick, max: usize) -> Reclaimed {
         let mut done = Reclaimed::default();
         // Relaxed: a hint; the shards' locks order what it hints at.
         if self.next_due_ms.load(Ordering::Relaxed) > now.ms {
             return done;
         }
-        // Relaxed: each shard lowers it again under its lock, before or after the visit below. What
-        // was filed before a visit is seen by it; what is filed after the visit comes after this.
+        // Relaxed: each shard lowers it again under its lock, before or after the visit below.
+        // Entries filed before a visit are seen by it; entries filed after the visit lower the hint
+        // after this store.
         self.next_due_ms.store(NEVER_MS, Ordering::Relaxed);
-        // Not always the same first: a small `max` would never reach the last.
-        // Relaxed: any number will do.
+        // Not always the same one first: a small `max` would never reach the last. Relaxed: any
+        // number will do.
         let first = self.first_shard.fetch_add(1, Ordering::Relaxed);
         for index in 0..SHARDS {
             let mut shard = self.shards[(first + index) % SHARDS].lock();
@@ -55,7 +56,7 @@ impl Store {
                 self.leave(item, Leave::Expired);
             }
             if done.looked == max {
-                // The other shards were not looked at: their items may be due now.
+                // The other shards were not visited: their items may be due now.
                 self.due_at(0);
                 break;
             }
@@ -63,16 +64,16 @@ impl Store {
         done
     }
 
-    /// Lowers the hint. Called with the lock on the shard that something was filed in.
+    /// Lowers the hint. Called with the lock of the shard in which something was filed.
     pub(super) fn due_at(&self, at_ms: u64) {
-        // Relaxed: see `reclaim`. The load spares the line where nothing changes.
+        // Relaxed: see `reclaim`. The load avoids a write to the line where nothing changes.
         if at_ms < self.next_due_ms.load(Ordering::Relaxed) {
             // Relaxed: as above.
             self.next_due_ms.fetch_min(at_ms, Ordering::Relaxed);
         }
     }
 
-    /// Drops some expired items, tidies one shard, chosen by `round`, and frees what was released
+    /// Drops some expired items, tidies the shard chosen by `round`, and frees what was released
     /// before. Returns whether more may be due.
     pub(crate) fn sweep(&self, round: usize, now: Tick) -> bool {
         let more = self.reclaim(now, SWEEP_MAX).looked == SWEEP_MAX;
@@ -85,7 +86,7 @@ impl Store {
 }
 
 impl Shard {
-    /// Takes up to `max` entries that are due, and removes the items that have expired.
+    /// Processes up to `max` due entries, and removes the items that have expired.
     fn expired(&mut self, now: Tick, max: usize, expired: &mut Vec<RcuArc<Item>>) -> usize {
         for looked in 0..max {
             let Some(hash) = self.deadlines.pop(now.ms) else { return looked };
@@ -96,7 +97,7 @@ impl Shard {
             } else if let Some(item) = self.table.find(hash, same)
                 && item.expires_ms() != 0
             {
-                // Touched, or stored again, since it was filed.
+                // The item was touched, or stored again, since it was filed.
                 let at_ms = item.expires_ms();
                 self.deadlines.file(at_ms, hash);
             }
@@ -104,7 +105,7 @@ impl Shard {
         max
     }
 
-    /// Files the items anew if too many entries were left behind.
+    /// Rebuilds the entries from the items if too many were left behind.
     pub(super) fn bound_deadlines(&mut self) {
         if self.deadlines.is_over(self.table.len()) {
             self.deadlines.renew(self.table.iter());
@@ -139,7 +140,7 @@ mod tests {
         cache.store().slot(key, now, &guard).put(draft, tenant, charge, None);
     }
 
-    /// Whether any shard has more deadlines than its items may have.
+    /// Returns whether any shard has more deadlines than its items may have.
     fn is_over(cache: &Cache) -> bool {
         cache.store().shards.iter().any(|shard| {
             let shard = shard.lock();
@@ -147,7 +148,7 @@ mod tests {
         })
     }
 
-    /// A key that is stored over and over leaves few deadlines behind.
+    /// A key that is stored repeatedly leaves few deadlines behind.
     #[test]
     fn repeated_stores_leave_few_deadlines() {
         let cache = cache();
@@ -157,7 +158,7 @@ mod tests {
         assert!(!is_over(&cache));
     }
 
-    /// A key that is touched over and over leaves few deadlines behind.
+    /// A key that is touched repeatedly leaves few deadlines behind.
     #[test]
     fn repeated_touches_leave_few_deadlines() {
         let cache = cache();
@@ -171,7 +172,7 @@ mod tests {
         assert!(!is_over(&cache));
     }
 
-    /// Deadlines left behind by removals are forgotten in the background.
+    /// Deadlines left behind by removals are dropped in the background.
     #[test]
     fn removals_deadlines_are_forgotten() {
         let cache = cache();
@@ -208,13 +209,13 @@ mod tests {
         assert_eq!(cache.store().len(), 0);
     }
 
-    /// One search does no more than it is allowed, and the next goes on from there.
+    /// One search does no more than it is allowed, and the next one continues from there.
     #[test]
     fn a_search_stops_and_the_next_goes_on() {
         let cache = cache();
         for n in 0..1000 {
             put(&cache, n.to_string().as_bytes(), if n % 10 == 0 { FUTURE_MS } else { PAST_MS });
-            // Half of what expires leaves only its deadline behind.
+            // Half of the expiring items leave only their deadlines behind.
             if n % 2 == 1 {
                 let guard = pin();
                 let now = cache.store().clock.now();

@@ -1,15 +1,16 @@
-//! The choice of the item that makes room below a limit. It goes down from the limited group.
+//! The choice of the item that makes room below a limit. The search descends from the limited
+//! group.
 //!
 //! At each level the storing tenant pays first if it holds at least its fair share, which is what
-//! the level holds divided by the number of its holders; else the largest holder pays. Without the
-//! fair share, a tenant that is new on a full server could never hold more than one item: each
-//! would push out the last.
+//! the level holds divided by the number of its holders; otherwise the largest holder pays. Without
+//! the fair share, a new tenant on a full server could never hold more than one item: each would
+//! push out the previous one.
 //!
 //! *Protected* memory counts as not held: `low` at first, and `min` when no tenant has more than
 //! its `low`. When none has more than its `min` either, the storing tenant pays with an item of its
 //! own, if it has any. An item goes only if the tenant keeps at least its protected bytes, so that
-//! it stays at its `low` but for items that other threads drop at the same time. Protection does
-//! not apply against a tenant's own limit, since the search begins below it.
+//! a tenant stays at its `low`, apart from items that other threads drop at the same time.
+//! Protection does not apply against a tenant's own limit, since the search begins below it.
 //!
 //! An expired item may always go.
 
@@ -43,11 +44,11 @@ pub(super) struct Search<'a> {
     store: &'a Store,
     top: &'a Arc<Tenant>,
     storing: &'a Arc<Tenant>,
-    /// Without any protection one search suffices, in which nothing is spared.
+    /// Without any protection a single search suffices, in which nothing is spared.
     spares: &'static [Spare],
 }
 
-/// A tenant that may lose items worth so many bytes.
+/// A tenant that may lose items worth this many bytes.
 struct Holder {
     tenant: Arc<Tenant>,
     spareable: u64,
@@ -60,7 +61,7 @@ impl<'a> Search<'a> {
         Search { store, top, storing, spares }
     }
 
-    /// Chooses an item, or none if there is none to be had.
+    /// Chooses an item; `None` if there is none to be had.
     pub(super) fn victim<'g>(&self, now: Tick, guard: &'g Guard) -> Option<RcuBorrow<'g, Item>> {
         for &spare in self.spares {
             let mut anew = false;
@@ -82,8 +83,8 @@ impl<'a> Search<'a> {
         self.storing.ring.lock().victim(now.ms, guard)
     }
 
-    /// Chooses the tenant that loses an item: one at or below `top` that has any. With
-    /// `anew` it is the one with most to spare, by a look at all.
+    /// Chooses the tenant that loses an item: one at or below `top` that has any. With `anew` it is
+    /// the one with the most to spare, after visiting all.
     fn holder(&self, spare: Spare, anew: bool) -> Option<Holder> {
         let mut at = Holder { tenant: Arc::clone(self.top), spareable: u64::MAX };
         loop {
@@ -94,8 +95,8 @@ impl<'a> Search<'a> {
             let fair = if anew { None } else { self.fair_share(&at.tenant, spare) };
             let next = match fair {
                 Some(child) => child,
-                // Bytes are held but no item is below: they were charged for items that are not
-                // stored yet. Any tenant with an item must do.
+                // Bytes are held but there is no item below: they were charged for items that are
+                // not stored yet. Any tenant with an item must do.
                 None => match self.largest(&at.tenant, spare, anew) {
                     Some(largest) => largest,
                     None => return self.any_holder(spare),
@@ -110,8 +111,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Returns the child of `at` that is the storing tenant or above it, if it holds its fair share
-    /// of what is not spared.
+    /// Returns the child of `at` that is the storing tenant or its ancestor, if it holds its fair
+    /// share of what is not spared.
     fn fair_share(&self, at: &Arc<Tenant>, spare: Spare) -> Option<Holder> {
         let child = path_child(at, self.storing)?;
         let (holders, spared) = {
@@ -128,8 +129,8 @@ impl<'a> Search<'a> {
         is_fair.then_some(Holder { tenant: child, spareable })
     }
 
-    /// Returns the largest holder among a tenant's children, or the tenant if its own items are
-    /// more.
+    /// Returns the largest holder among a tenant's children, or the tenant itself if its own items
+    /// are larger.
     fn largest(&self, at: &Arc<Tenant>, spare: Spare, anew: bool) -> Option<Holder> {
         let mut hint = self.hint(at, spare);
         if hint.left > 0 && !anew {
@@ -142,7 +143,7 @@ impl<'a> Search<'a> {
         self.hinted(&hint, at)
     }
 
-    /// Returns whom a hint names, if it still has more than is spared.
+    /// Returns the tenant that a hint names, if it still has more than is spared.
     fn hinted(&self, hint: &Hint, at: &Arc<Tenant>) -> Option<Holder> {
         let tenant = hint.holder.upgrade()?;
         let held = match Arc::ptr_eq(&tenant, at) {
@@ -153,7 +154,7 @@ impl<'a> Search<'a> {
         (spareable > 0).then_some(Holder { tenant, spareable })
     }
 
-    /// Returns what was found below `at` for this search, or nothing if it was for another.
+    /// Returns what was found below `at` for this search; `None` if it was found for another.
     fn hint<'t>(
         &self,
         at: &'t Tenant,
@@ -170,8 +171,8 @@ impl<'a> Search<'a> {
         hint
     }
 
-    /// Returns any tenant at or below `top` that has an item to spare. Visits all of them, and so
-    /// is the last resort.
+    /// Returns any tenant at or below `top` that has an item to spare. It visits all tenants, and
+    /// is therefore the last resort.
     fn any_holder(&self, spare: Spare) -> Option<Holder> {
         let all = Holder { tenant: Arc::clone(self.top), spareable: u64::MAX };
         let mut stack = vec![all];
@@ -195,7 +196,7 @@ impl<'a> Search<'a> {
         None
     }
 
-    /// Asks all children of a tenant what they hold and what of that is spared.
+    /// Asks all children of a tenant what they hold and how much of it is spared.
     fn survey(&self, at: &Arc<Tenant>, spare: Spare) -> Hint {
         let own = at.ring.lock().bytes();
         let (children, looked_at) = self.store.tenants.children(&at.group);
@@ -208,7 +209,8 @@ impl<'a> Search<'a> {
             holder_spared: own_spared,
             holders: u64::from(own > 0),
             spared: own_spared,
-            // All that a survey costs: many dying ones elsewhere must not be walked for each item.
+            // The full cost of a survey counts: many dying tenants elsewhere must not be walked for
+            // each item.
             left: looked_at / VISITS,
         };
         let mut most = own;
@@ -226,21 +228,21 @@ impl<'a> Search<'a> {
         hint
     }
 
-    /// Returns what is spared of a tenant's own items, and what its children hold and what of that
-    /// is spared.
+    /// Returns how much of a tenant's own items is spared, and for each child what it holds and how
+    /// much of that is spared.
     fn spared(&self, at: &Arc<Tenant>, spare: Spare, children: &[Group]) -> (u64, Vec<(u64, u64)>) {
         let parts = self.held(at, spare, children);
         if !self.store.has_protection() {
             return (0, parts);
         }
-        // Its children share what it has with what it holds itself.
+        // Its children share its protection with what it holds itself.
         let below = &self.top.group;
         let all = spare.of(at.group.protection(self.store.memory, below));
         let of_children = parts.iter().fold(0u64, |sum, (_, spared)| sum.saturating_add(*spared));
         (all.saturating_sub(of_children), parts)
     }
 
-    /// Returns of children of `at` what they hold and what of that is spared.
+    /// Returns for children of `at` what they hold and how much of it is spared.
     fn held<'t>(
         &self,
         at: &Tenant,
@@ -260,7 +262,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Returns the child of `at` that is `storing` or above it.
+/// Returns the child of `at` that is `storing` or its ancestor.
 fn path_child(at: &Arc<Tenant>, storing: &Arc<Tenant>) -> Option<Arc<Tenant>> {
     let mut level = storing;
     while let Some(parent) = level.parent.as_ref() {
@@ -272,9 +274,9 @@ fn path_child(at: &Arc<Tenant>, storing: &Arc<Tenant>) -> Option<Arc<Tenant>> {
     None
 }
 
-/// How often a holder is looked for whose last item other threads take first.
+/// Number of attempts to find a holder, when other threads take the holders' last items first.
 const TRIES: usize = 8;
 
-/// How many children may be visited per dropped item, on average: enough for the choice among few
-/// tenants to be always fresh, few enough to cost less than the drop among many.
+/// How many children may be visited per dropped item, on average: enough that the choice among few
+/// tenants is always fresh, and few enough to cost less than the drop among many.
 const VISITS: usize = 16;

@@ -10,19 +10,19 @@ use submeter::refs::pin;
 use super::index::SHARD_TENANTS;
 use super::{Refused, Tenant, Tenants};
 
-/// So many empty parts of the index are passed over in one go, each for a load.
+/// Number of empty parts of the index that are skipped in one go, at the cost of a load each.
 const EMPTY_MAX: usize = 64;
 
 impl Tenants {
     /// Detaches the tenant of a killed group and those below it, and gives their places back.
-    /// Returns those that may hold items; nothing if the group has no tenant, or another thread has
-    /// detached it.
+    /// Returns the tenants that may hold items; none if the group has no tenant, or another thread
+    /// has detached it.
     ///
-    /// Looks at all tenants: the program may have killed one below earlier, which keeps those above
-    /// it.
+    /// Visits all tenants: the program may have killed a lower one earlier, which keeps its
+    /// ancestors.
     pub(crate) fn detach(&self, killed: &Group) -> Vec<Arc<Tenant>> {
         self.sweep_all();
-        // Once for all of them, as it visits every thread's epoch.
+        // Once for all of them, because it visits every thread's epoch.
         pin().flush();
         self.dying.take(|tenant| {
             successors(Some(&tenant.group), |group| group.parent()).any(|group| group == killed)
@@ -37,7 +37,8 @@ impl Tenants {
 
     /// Makes tenants of groups that the program has created, and kills those without a place.
     pub(crate) fn adopt_groups(&self) {
-        // Level by level: were all below one visited first, they could have the others' places.
+        // Level by level: if everything below one tenant were visited first, it could take the
+        // others' places.
         let mut level = vec![Arc::clone(&self.root)];
         while !level.is_empty() {
             let mut next = Vec::new();
@@ -46,9 +47,9 @@ impl Tenants {
                     let prefix = self.prefix_of(&parent, group.name());
                     match self.child(&parent, &prefix, group.name(), &pin()) {
                         Ok(tenant) => next.push(tenant),
-                        // Refused only if somebody else was faster.
+                        // Refused only if another thread came first.
                         Err(Refused::NoPlace) => _ = group.kill_subtree(),
-                        // Or with data of the program's: no tenant, but none of ours to kill.
+                        // Or it has data of the program's: it is no tenant, but not ours to kill.
                         Err(_) => {}
                     }
                 }
@@ -58,8 +59,8 @@ impl Tenants {
     }
 
     /// Returns the groups of the tenants below another, including dying ones, and how many it
-    /// looked at. Not the tenants: of thousands, a search wants to know what they use, and then
-    /// one.
+    /// visited. It returns groups, not tenants: of thousands, a search wants to know what they use,
+    /// and then one tenant.
     pub(crate) fn children(&self, parent: &Group) -> (Vec<Group>, usize) {
         let mut children = parent.children_unsorted();
         let living = children.len();
@@ -67,13 +68,14 @@ impl Tenants {
         (children, living + dying)
     }
 
-    /// Takes what was killed out of some parts of the index, others at each call: when the program
-    /// kills a group of the tree itself, nobody is told. Looks at an eighth of `tenants`, as many
-    /// as the caller visits, and at one part at least: few are found soon, many at no great cost.
+    /// Removes killed tenants from some parts of the index, different parts at each call: when the
+    /// program kills a group of the tree itself, the cache is not notified. Visits an eighth of
+    /// `tenants`, the number that the caller visits, and at least one part: with few tenants the
+    /// killed ones are found soon, and with many the cost stays low.
     pub(crate) fn sweep_some(&self, tenants: usize) {
         let parts = self.index.shards();
         let mut left = 1 + tenants / 8 / SHARD_TENANTS;
-        // Relaxed, and the store below: any part will do, also the same for two threads.
+        // Relaxed, as the store below: any part will do, even the same one for two threads.
         let mut next = self.swept.load(Ordering::Relaxed);
         for _ in 0..EMPTY_MAX + left {
             next = (next + 1) % parts;
@@ -90,12 +92,12 @@ impl Tenants {
         self.swept.store(next, Ordering::Relaxed);
     }
 
-    /// As [`sweep_some`](Tenants::sweep_some), with all parts.
+    /// The same as [`sweep_some`](Tenants::sweep_some), for all parts.
     pub(crate) fn sweep_all(&self) {
         (0..self.index.shards()).for_each(|shard| _ = self.sweep(shard));
     }
 
-    /// Takes what was killed out of a part of the index, and returns how many places that gave.
+    /// Removes killed tenants from a part of the index, and returns how many places became free.
     pub(super) fn sweep(&self, shard: usize) -> usize {
         let mut places = 0;
         self.index.remove_killed(shard, |tenant| {

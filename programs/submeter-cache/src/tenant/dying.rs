@@ -9,23 +9,25 @@ use submeter::Group;
 
 use super::Tenant;
 
-/// The tenants that are in the index no longer, as their group was killed, and may hold items,
-/// which must stay evictable.
+/// The tenants that have left the index because their group was killed. They may hold items, which
+/// must stay evictable.
 ///
-/// One list for all of them, which is nearly always empty, not one per parent: a parent may be
-/// deleted too, and nobody would visit what is put into its list after that. Weak, as the items
-/// keep their tenant; so does a request that may still store some.
+/// There is one list for all of them, which is nearly always empty, rather than one per parent: a
+/// parent may be deleted too, and nothing would visit what is put into its list after that. Weak,
+/// since items keep their tenant; so does a request that may still store some.
 #[derive(Default)]
 pub(super) struct Dying {
     list: Mutex<Vec<Weak<Tenant>>>,
 }
 
 impl Dying {
-    /// Adds a tenant. Must be done before it leaves the index, so that it is found here or there.
+    /// Adds a tenant. Must be done before the tenant leaves the index, so that it is found in one
+    /// or the other.
     pub(super) fn add(&self, tenant: &Arc<Tenant>) {
         let mut list = self.list.lock();
         // Without evictions nothing else removes the entries of released groups. Only a full list
-        // is cleaned, which then has room for as many again: a few looks at each on average.
+        // is cleaned, which then has room for as many again: on average each entry is visited a few
+        // times.
         if list.len() == list.capacity() {
             list.retain(|tenant| tenant.strong_count() > 0);
             let alive = list.len();
@@ -34,9 +36,9 @@ impl Dying {
         list.push(Arc::downgrade(tenant));
     }
 
-    /// Adds to `children` those that a search below `parent` finds there: its own, and those of
-    /// killed ones below it, which may be in no list. Not those below one that it adds, which has
-    /// what they use in its own. Returns how many it looked at.
+    /// Adds to `children` the dying tenants that a search below `parent` has to find there: its
+    /// own, and those of killed tenants below it, which may be in no list. Descendants of an added
+    /// one are left out: their use is part of its own. Returns how many it visited.
     pub(super) fn add_children(&self, parent: &Group, children: &mut Vec<Group>) -> usize {
         let mut list = self.list.lock();
         let looked_at = list.len();
@@ -60,13 +62,13 @@ impl Dying {
         looked_at
     }
 
-    /// Returns how many are listed, gone ones included.
+    /// Returns how many are listed, including those that are gone.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.list.lock().len()
     }
 
-    /// Takes out those that `which` accepts.
+    /// Removes and returns those that `which` accepts.
     pub(super) fn take(&self, which: impl Fn(&Tenant) -> bool) -> Vec<Arc<Tenant>> {
         let mut taken = Vec::new();
         self.list.lock().retain(|tenant| {

@@ -1,11 +1,11 @@
-//! The way from a key's prefix to its tenant, without a lock.
+//! The lock-free map from a key's prefix to its tenant.
 //!
 //! A shard is a small immutable table: a change copies it, changes the copy and swaps it in.
 //! Tenants come and go rarely, while every batch of requests looks them up, which costs a probe
-//! under the batch's epoch guard. A lock for readers would be one more cache
-//! line that all CPUs write to; a concurrent map would bring a second reclamation scheme. The
-//! tree's own lookup by name is no substitute: it clones a handle for each request, where a batch
-//! borrows the tenant under its guard.
+//! under the batch's epoch guard. A lock for readers would be another cache line that all CPUs
+//! write to; a concurrent map would add a second reclamation scheme. The tree's own lookup by name
+//! is no substitute: it clones a handle for each request, whereas a batch borrows the tenant under
+//! its guard.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::Tenant;
 
 /// The tenants that have a prefix of their own.
 pub(super) struct Index {
-    /// A power of two of them, chosen by the upper half of the hash.
+    /// The shards, a power of two of them, chosen by the upper half of the hash.
     shards: Box<[Shard]>,
     hasher: RandomState,
 }
@@ -36,10 +36,10 @@ struct Entry {
     tenant: Arc<Tenant>,
 }
 
-/// How many tenants a shard has when `tenants_max` is reached: what a change copies.
+/// Number of tenants per shard when `tenants_max` is reached: the amount that a change copies.
 pub(super) const SHARD_TENANTS: usize = 16;
 
-/// The fewest shards, so that two threads rarely change the same one.
+/// Minimum number of shards, so that two threads rarely change the same one.
 const SHARDS_MIN: usize = 64;
 
 impl Index {
@@ -56,8 +56,8 @@ impl Index {
 
     /// Finds the tenant of a prefix, unless it is missing or was killed.
     ///
-    /// A kill may come right after the look: then the deletion waits for the guard, as what lists
-    /// the tenant has a handle to its group and is freed with its epoch.
+    /// A kill may come right after the check. The deletion then waits for the guard, since the
+    /// table that lists the tenant has a handle to its group and is freed with its epoch.
     #[inline]
     pub(super) fn find<'g>(
         &self,
@@ -72,8 +72,8 @@ impl Index {
 
     /// Finds the tenant of a prefix, or adds the one that `make` creates in place of a killed one.
     ///
-    /// Other threads that create one of this part wait meanwhile, and so does who looks for killed
-    /// ones here: a kill that comes during the creation is found after it.
+    /// Other threads that create a tenant of this part wait in the meantime, and so does a search
+    /// for killed ones here: a kill that comes during the creation is found after it.
     pub(super) fn find_or_insert<E>(
         &self,
         hash: u64,
@@ -102,14 +102,14 @@ impl Index {
             }
             true
         });
-        // The old table refers to tenants, and a deletion waits until nothing does: it might stay
-        // in this thread's garbage until the thread produces more.
+        // The old table refers to tenants, and a deletion waits until nothing does: the table could
+        // stay in this thread's garbage until the thread produces more.
         pin().flush();
         result.expect("the change has set it")
     }
 
     /// Shows the tenant of a prefix, if it is listed, with its part locked: it cannot leave the
-    /// index meanwhile.
+    /// index in the meantime.
     pub(super) fn with(&self, prefix: &[u8], look: impl FnOnce(&Arc<Tenant>)) {
         let hash = self.hash(prefix);
         let shard = self.shard(hash);
@@ -133,22 +133,22 @@ impl Index {
         table.iter().map(|entry| &entry.tenant).filter(|tenant| which(tenant)).cloned().collect()
     }
 
-    /// Returns how many parts there are that are locked one by one.
+    /// Returns the number of parts, which are locked separately.
     pub(super) fn shards(&self) -> usize {
         self.shards.len()
     }
 
-    /// Returns whether one part has no tenant.
+    /// Returns whether a part has no tenant.
     pub(super) fn is_empty(&self, shard: usize) -> bool {
         self.shards[shard].table.is_empty()
     }
 
-    /// Removes the tenants of one part that were killed, after showing them to `look`. The table
-    /// that listed them is freed with its epoch, which moves on when the caller is through and
+    /// Removes the killed tenants of one part, after showing them to `look`. The table that listed
+    /// them is freed with its epoch, which advances when the caller is done and
     /// [flushes](submeter::refs::Guard::flush).
     pub(super) fn remove_killed(&self, shard: usize, mut look: impl FnMut(&Arc<Tenant>)) {
         let shard = &self.shards[shard];
-        // Before the look, so that a creation that is under way here is over.
+        // Before the look, so that a creation in progress here is over.
         drop(shard.writing.lock());
         let is_killed = |entry: &Entry| entry.tenant.group.is_killed();
         if !shard.table.peek(&pin()).is_some_and(|table| table.iter().any(is_killed)) {

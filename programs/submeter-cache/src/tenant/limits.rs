@@ -23,7 +23,7 @@ impl Tenants {
         let users = self.users.lock();
         let paths =
             || limits.iter().map(|(path, _)| &**path).chain(users.iter().map(|path| &**path));
-        // Before any group is created: what is refused leaves nothing.
+        // Before any group is created: a refused change leaves nothing behind.
         self.places.named(self.with_kept(paths())).map_err(|count| self.too_many(count))?;
         for (path, _) in limits {
             self.check(path)?;
@@ -31,16 +31,17 @@ impl Tenants {
         self.name(paths())?;
         limits.iter().map(|(path, _)| path).chain(&self.kept).for_each(|path| self.preset(path));
         let limits: HashMap<_, _> = limits.iter().cloned().collect();
-        // Held until all are set: a tenant that is created meanwhile takes its limits after this.
+        // Held until all are set: a tenant that is created in the meantime takes its limits after
+        // this.
         let mut known = self.limits.write();
         let before = std::mem::replace(&mut *known, limits);
         let has_rate = |limits: &TenantLimits| limits.rate.or(limits.cpu).is_some();
         let has_rates = self.rates || known.values().any(has_rate);
-        // Relaxed: whoever misses it is a request that came before.
+        // Relaxed: a request that misses it came before.
         self.has_rates.store(has_rates, Ordering::Relaxed);
         let gone = before.keys().filter(|path| !known.contains_key(*path));
-        // Before the look: a tenant that is created after it must not find a rate that nobody gave
-        // it, and one that has found it is in the tree.
+        // Before the look: a tenant created after it must not find a rate that was not given to it,
+        // and one that has found a rate is in the tree.
         gone.clone().for_each(|path| _ = self.rate_states.lock().remove(&**path));
         for path in known.keys().chain(gone) {
             if let Some(group) = tree.get(path) {
@@ -55,8 +56,8 @@ impl Tenants {
         Ok(())
     }
 
-    /// Keeps places for the tenants of users, in place of those of users before, and creates the
-    /// tenants. Does nothing if there are not as many places: see `check_users`.
+    /// Reserves places for the tenants of users, in place of those of earlier users, and creates
+    /// the tenants. Does nothing if there are not enough places: see `check_users`.
     pub(crate) fn set_users(&self, users: &ByName) {
         let paths = self.paths_of(users);
         let mut users = self.users.lock();
@@ -85,7 +86,8 @@ impl Tenants {
         users::prefixes(users).map(path).collect()
     }
 
-    /// Names those that are to have a place whether they live or not. Not by two at once.
+    /// Names the tenants that always have a place, whether they live or not. Must not be called by
+    /// two threads at once.
     fn name<'p>(&'p self, paths: impl Iterator<Item = &'p str>) -> Result<(), ConfigError> {
         let named = self.places.name(self.with_kept(paths));
         let [new, gone] = named.map_err(|count| self.too_many(count))?;
@@ -124,14 +126,14 @@ impl Tenants {
         ))
     }
 
-    /// Gives a tenant that was created its limits.
+    /// Gives a newly created tenant its limits.
     pub(super) fn limit(&self, group: &Group) {
         if let Some(limits) = self.limits.read().get(group.path()) {
             limits::replace(*limits, TenantLimits::default(), group, &self.metrics);
         }
     }
 
-    /// Lets the group of a tenant that is named go on with the rates of the one before it.
+    /// Makes the group of a named tenant continue the rates of its predecessor.
     pub(super) fn keep_rates(&self, group: &Group) {
         let mut states = self.rate_states.lock();
         let is_shared = states.get(group.path()).is_some_and(|state| group.share_rates(state));
@@ -140,20 +142,20 @@ impl Tenants {
         }
     }
 
-    /// Finds a tenant of a group's path.
+    /// Finds the tenant of a group's path.
     pub(crate) fn by_path(&self, path: &str) -> Option<Arc<Tenant>> {
         let child = |tenant: Arc<Tenant>, name| Tenant::of(&tenant.group.child(name)?);
         names(path).try_fold(Arc::clone(&self.root), child)
     }
 
-    /// Returns whether any tenant may make only so many requests per time, or use so much CPU time.
+    /// Returns whether any tenant has a rate or a CPU limit.
     #[inline]
     pub(crate) fn has_rates(&self) -> bool {
         // Relaxed: see `set_limits`.
         self.has_rates.load(Ordering::Relaxed)
     }
 
-    /// Refuses a tenant that cannot be.
+    /// Refuses a tenant that cannot exist.
     fn check(&self, path: &str) -> Result<(), ConfigError> {
         let mut group = self.root.group.clone();
         for name in names(path) {
@@ -164,8 +166,8 @@ impl Tenants {
         Ok(())
     }
 
-    /// Creates a tenant that is named, so that it is seen before its first request. Does nothing if
-    /// the tree is full: then it is created with its first request that finds room.
+    /// Creates a named tenant, so that it is visible before its first request. Does nothing if the
+    /// tree is full; the tenant is then created by its first request that finds room.
     fn preset(&self, path: &str) {
         let mut tenant = Arc::clone(&self.root);
         for name in names(path) {
@@ -175,7 +177,7 @@ impl Tenants {
         }
     }
 
-    /// Returns what the keys of a tenant begin with.
+    /// Returns the prefix of a tenant's keys.
     pub(super) fn key_prefix(&self, path: &str) -> Vec<u8> {
         let delimiter = char::from(self.delimiter).to_string();
         names(path).collect::<Vec<_>>().join(&delimiter).into_bytes()

@@ -1,15 +1,15 @@
 //! The tenants, and which of them a key belongs to: the names before its last delimiter, from the
 //! root down.
 //!
-//! The groups are the tree. A tenant is what the cache keeps for a group, and its group's
-//! [data](Group::data) leads to it, so a group's children lead to their tenants. Groups do not tell
-//! which killed ones still hold items: see [`Dying`].
+//! The tree consists of the groups. A tenant is what the cache keeps for a group; the group's
+//! [data](Group::data) leads to it, so that a group's children lead to their tenants. Groups do not
+//! say which killed ones still hold items: see [`Dying`].
 //!
 //! *Finding* goes through the [`Index`]: from the bytes before the last delimiter straight to the
 //! tenant, under an epoch guard and without a lock. *Creating* walks the names from the root, and
-//! adds what is missing to the index, with a part of that locked. *Deleting* kills first, then
-//! takes tenants out of the index; finding ends in a [look at that](Group::is_killed), so that a
-//! killed tenant that is still listed is not returned after the kill.
+//! adds what is missing to the index, with a part of the index locked. *Deleting* kills first, then
+//! removes tenants from the index; finding ends with [a check](Group::is_killed), so that a killed
+//! tenant that is still listed is not returned after the kill.
 
 mod detach;
 mod dying;
@@ -50,7 +50,7 @@ use strays::{GROUPS_OF_TENANT, other};
 pub(crate) struct Tenant {
     pub(crate) group: Group,
     pub(crate) parent: Option<Arc<Tenant>>,
-    /// Since when it may be without requests, on the store's scale.
+    /// Since when it may have been without requests, on the store's scale.
     used_ms: AtomicU64,
     place: Mutex<Place>,
     /// The items that this tenant itself holds.
@@ -60,24 +60,24 @@ pub(crate) struct Tenant {
     pub(crate) hints: [Mutex<Hint>; 2],
 }
 
-/// An item of a tenant. Items and rings know nothing of tenants, which need them.
+/// An item of a tenant. The generic items and rings know nothing of tenants, which need them.
 pub(crate) type Item = item::Item<Tenant>;
 
 /// A remembered search for holders below a tenant, so that not every eviction visits all its
 /// children.
 #[derive(Debug, Default)]
 pub(crate) struct Hint {
-    /// The address of the tenant from which the search went down: below another one other parts
+    /// The address of the tenant where the search started: below a different one, different amounts
     /// are protected.
     pub(crate) top: usize,
     /// The largest holder, and how much of what it holds is protected.
     pub(crate) holder: Weak<Tenant>,
     pub(crate) holder_spared: u64,
-    /// How many hold more than is protected of them.
+    /// Number of holders with more than their protected amount.
     pub(crate) holders: u64,
-    /// How much is protected of what all hold.
+    /// The protected part of what all of them hold.
     pub(crate) spared: u64,
-    /// For how many more evictions this is taken for true.
+    /// For how many more evictions this is used.
     pub(crate) left: usize,
 }
 
@@ -92,7 +92,7 @@ impl Tenant {
             ring: Mutex::default(),
             hints: Default::default(),
         });
-        // Weak: the tenant has a handle to the group, and both would keep each other.
+        // Weak: the tenant has a handle to the group, and they would keep each other alive.
         tenant.group.set_data(Arc::downgrade(&tenant)).ok()?;
         Some(tenant)
     }
@@ -109,7 +109,7 @@ impl fmt::Debug for Tenant {
     }
 }
 
-/// All tenants. Of the locks, `users` comes before `reclaiming`, that before a part of the index,
+/// All tenants. Lock order: `users` before `reclaiming`, `reclaiming` before a part of the index,
 /// and that before all others.
 pub(crate) struct Tenants {
     tree: Tree,
@@ -121,28 +121,28 @@ pub(crate) struct Tenants {
     tenants_max: usize,
     places: Places,
     dying: Dying,
-    /// The part of the index that is looked at next for those that were killed.
+    /// The part of the index that is checked next for killed tenants.
     swept: AtomicUsize,
     reclaiming: Mutex<Reclaiming>,
     clock: Clock,
-    /// The time as of the last [`tick`](Tenants::tick).
+    /// The time of the last [`tick`](Tenants::tick).
     now_ms: AtomicU64,
-    /// The limits, by path: a tenant that is created again gets its limits again.
+    /// The limits, by path: a tenant that is created again gets them again.
     limits: RwLock<HashMap<String, TenantLimits>>,
     /// The used part of each named tenant's rates, by path: a tenant that is created again gets no
     /// fresh burst.
     rate_states: Mutex<HashMap<Box<str>, RateState>>,
-    /// Whose tenants are named beside those with limits.
+    /// The tenants of users, which are named in addition to those with limits.
     users: Mutex<Vec<String>>,
     kept: Vec<String>,
-    /// Whether any of them is a rate, so that requests need not look for one.
+    /// Whether any limit is a rate, so that requests need not look for one.
     has_rates: AtomicBool,
-    /// Whether there may be others.
+    /// Whether the program may set other rates.
     rates: bool,
     metrics: Metrics,
 }
 
-/// A tenant that no list keeps for as long as a request needs it.
+/// A reference to a tenant that no list keeps alive for the duration of a request.
 struct Lease {
     tenant: Arc<Tenant>,
     /// The group that a deletion waits for. The tenant has a handle too, but loses it when it is
@@ -152,11 +152,11 @@ struct Lease {
 
 /// The reason why there is no child.
 enum Refused {
-    /// It cannot exist: its parent's child for strays stands in, as it does in the next case.
+    /// It cannot exist: its parent's stray child stands in, as in the next case.
     Overflow,
-    /// It may not exist, as there is no place for it.
+    /// It may not exist, because there is no place for it.
     NoPlace,
-    /// Its parent was killed: the walk must start again at the root.
+    /// Its parent was killed: the walk must restart at the root.
     Dead,
 }
 
@@ -164,11 +164,11 @@ fn path_of(parent: &Tenant, name: &str) -> String {
     format!("{}/{name}", parent.group.path().trim_end_matches('/'))
 }
 
-/// How often a walk starts again when groups are killed under it, before the root is charged.
+/// How often a walk restarts when groups are killed under it, before the root is charged.
 const WALKS_MAX: usize = 8;
 
 impl Tenants {
-    /// Without limits, of a new tree.
+    /// Makes the tenants of a new tree, without limits.
     pub(crate) fn new(config: &Config, tree: &Tree, metrics: &Metrics) -> Tenants {
         let clock = Clock::new();
         let now_ms = clock.now().ms;
@@ -198,10 +198,10 @@ impl Tenants {
     }
 
     /// Returns how many groups a tree needs. There may be twice `tenants_max` tenants while limits
-    /// are replaced by those of other tenants, and the root and each of them may have a child for
-    /// strays; as many again may be dying while tenants of the same names exist. Not fewer where
-    /// tenants are few: a checkpoint of a time when there were more is restored before its groups
-    /// are killed.
+    /// are replaced by those of other tenants, and the root and each of them may have a stray
+    /// child; as many again may be dying while tenants of the same names exist. The number is not
+    /// smaller where tenants are few: a checkpoint from a time when there were more is restored
+    /// before its groups are killed.
     pub(crate) fn groups_max(tenants_max: usize) -> usize {
         GROUPS_OF_TENANT * (tenants_max.max(TENANTS_MAX_DEFAULT) + 1)
     }
@@ -221,13 +221,13 @@ impl Tenants {
                 return Found::Instead(Lease { tenant, _hold: hold });
             }
         }
-        // Lives as long as its tree.
+        // It lives as long as its tree.
         Found::Listed(&self.root)
     }
 
-    /// Returns the part of `key` that decides its tenant, or nothing for the root's own keys: the
-    /// names of a tenant within `depth_max`, or those down to `depth_max` with the delimiter that
-    /// follows.
+    /// Returns the part of `key` that decides its tenant; `None` for the root's own keys. It
+    /// consists of the names of a tenant within `depth_max`, or of those down to `depth_max` with
+    /// the delimiter that follows.
     fn prefix<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]> {
         let mut end = None;
         let delimiters = memchr::memchr_iter(self.delimiter, key);
@@ -240,8 +240,8 @@ impl Tenants {
         end.map(|end| &key[..end])
     }
 
-    /// Walks from the root to the tenant of a prefix, and creates what is missing. Returns who
-    /// takes its place, or nothing if the index has it now.
+    /// Walks from the root to the tenant of a prefix, and creates what is missing. Returns the
+    /// tenant that stands in for it; `None` if the index has it now.
     fn walk(&self, prefix: &[u8], guard: &Guard) -> Option<Arc<Tenant>> {
         'walk: for _ in 0..WALKS_MAX {
             let mut tenant = Arc::clone(&self.root);
@@ -274,7 +274,7 @@ impl Tenants {
         Some(Arc::clone(&self.root))
     }
 
-    /// Finds the child of a prefix, whose last name it has, or creates it.
+    /// Finds the child for a prefix that ends in `name`, or creates it.
     fn child(
         &self,
         parent: &Arc<Tenant>,
@@ -297,7 +297,7 @@ impl Tenants {
             })
         };
         let made = match make() {
-            // Outside of the lock on a part of the index: it looks at all of them.
+            // Outside of the lock on a part of the index, because it visits all of them.
             Err(Refused::NoPlace) if self.reclaim(&path_of(parent, name)) => make(),
             made => made,
         };
@@ -328,7 +328,7 @@ impl Tenants {
         path: &str,
     ) -> Result<Arc<Tenant>, Refused> {
         let is_named = self.places.is_named(path);
-        // Unnamed tenants may fill this part with dying groups; named tenants have the rest.
+        // Unnamed tenants may fill this part with dying groups; the rest is for named tenants.
         let of_all = Self::groups_max(self.tenants_max) / GROUPS_OF_TENANT * (GROUPS_OF_TENANT - 1);
         if !is_named && self.tree.group_count() >= of_all {
             self.tree.flush();
@@ -352,8 +352,8 @@ impl Tenants {
         self.key_prefix(&path_of(parent, name))
     }
 
-    /// Gives the place of a tenant that was killed back. To be called with its part of the index
-    /// locked. Returns whether it had one.
+    /// Gives back the place of a killed tenant. To be called with its part of the index locked.
+    /// Returns whether it had one.
     fn give_place(&self, killed: &Tenant) -> bool {
         let place = std::mem::replace(&mut *killed.place.lock(), Place::None);
         let had = place != Place::None;
@@ -361,7 +361,7 @@ impl Tenants {
         had
     }
 
-    /// Returns how many places there are and who has them.
+    /// Returns how many places there are and which tenants have them.
     pub(crate) fn places(&self) -> TenantPlaces {
         self.places.look()
     }

@@ -19,13 +19,13 @@ fn limited(path: &str, limits: TenantLimits) -> Config {
     Config { tenant_limits: vec![(path.to_owned(), limits)], ..Config::default() }
 }
 
-/// Asks for tenants of these names until one finds no place.
+/// Requests tenants of these names until one finds no place.
 fn fill(cache: &Cache, prefix: &str) -> usize {
     let got_one = |n: &usize| !path(cache, &format!("{prefix}j{n}:k")).ends_with("/:other");
     (0..20_000).take_while(got_one).count()
 }
 
-/// Looks for places as it will be done in a while.
+/// Looks for places as it will happen in a while.
 fn reclaim_later(cache: &Cache) -> bool {
     let ms = cache.tenants().clock.now().ms + 10_000;
     cache.tenants().reclaim_at(Tick { ms, us: ms * 1000 }, None)
@@ -143,7 +143,7 @@ fn deleting_a_tenant_again_gives_no_burst() {
         delete();
     }
     assert_eq!(granted, 10);
-    // Nor does one find a rate that it has no longer, whether it lives meanwhile or not.
+    // Nor does a tenant find a rate that it no longer has, whether it lives in the meantime or not.
     for lives in [false, true] {
         cache.set_limits(&[("/acme".to_owned(), rate)]).expect("sound");
         if lives {
@@ -154,14 +154,14 @@ fn deleting_a_tenant_again_gives_no_burst() {
         delete();
         assert_eq!((acme().rate(requests), take()), (None, 4));
     }
-    // One that is given back is kept again.
+    // A rate that is given back is kept again.
     cache.set_limits(&[("/acme".to_owned(), rate)]).expect("sound");
     assert_eq!((take(), take()), (4, 4));
     delete();
     assert_eq!((take(), take()), (2, 0));
 }
 
-/// Strays take nothing of a tenant's, and can have a limit of their own.
+/// Strays take nothing from a tenant, and can have a limit of their own.
 #[test]
 fn strays_have_a_limit_of_their_own() {
     for (delimiter, strays) in [(b':', "/:other"), (b'o', "/oother"), (b'.', "/.other")] {
@@ -205,7 +205,7 @@ fn places_follow_limits_that_are_replaced() {
     assert_eq!(cache.places().taken, 1, "that of /a, which may come back");
 }
 
-/// Groups of the program become tenants, or end where there is no place.
+/// Groups of the program become tenants, or are killed where there is no place.
 #[test]
 fn the_programs_groups_become_tenants() {
     let cache = cache(Config { tenants_max: 40, ..limited("/a", 1000.into()) });
@@ -235,7 +235,7 @@ impl OnCreate for DepthAsLimit {
     }
 }
 
-/// The program sets up a tenant that comes back, which then continues its rate.
+/// The program sets up a tenant that returns, which then continues its rate.
 #[test]
 fn a_returning_tenant_keeps_its_rate() {
     let config =

@@ -1,15 +1,15 @@
-//! The places of the table of tenants, and how many each user may take.
+//! The places in the table of tenants, and how many of them each user may take.
 //!
 //! There are `tenants_max` places. A tenant that is *named*, because it has limits or users, and
-//! each above such a one, has a place of its own, whether it lives or not: what limits a group is
-//! there before its first request, and still there when it was deleted and the table is full.
+//! each of its ancestors, has a place of its own, whether it lives or not: a limited group exists
+//! before its first request, and still has its place when it was deleted and the table is full.
 //!
-//! Each other tenant's place counts to its *owner*: the nearest named tenant above it, or else the
-//! one of its path that is directly below the root. For each of the named some are kept, up to a
-//! sixteenth of the table, and no more for all of them than half of what they leave. Of the rest an
-//! owner may have as many places as it leaves to others: one that takes all that it can get has
-//! half, and who comes after it half of the rest. A fixed part for each was rejected, as nobody
-//! knows beforehand how many owners there will be.
+//! The place of any other tenant counts towards its *owner*: the nearest named ancestor, or else
+//! the ancestor directly below the root. Some places are reserved for each named tenant, up to a
+//! sixteenth of the table, and for all of them together no more than half of what they leave. Of
+//! the rest an owner may have as many places as it leaves to others: one that takes everything it
+//! can get has half, and the next one half of the rest. A fixed part for each was rejected, because
+//! the number of owners is not known beforehand.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,30 +17,30 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-/// How many tenants there may be, and are: see [`Cache::places`](crate::Cache::places).
+/// The number of possible and existing tenants: see [`Cache::places`](crate::Cache::places).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TenantPlaces {
-    /// As [`Config::tenants_max`](crate::Config::tenants_max) says.
+    /// The value of [`Config::tenants_max`](crate::Config::tenants_max).
     pub max: usize,
-    /// Of those, how many are taken: by tenants that exist, and by those with limits or users,
-    /// which may not.
+    /// Number of these that are taken: by tenants that exist, and by those with limits or users,
+    /// which may not exist.
     pub taken: usize,
     /// How often a request was for a tenant that did not exist and got no place.
     pub refused: u64,
     /// The holder of the most places, and how many it has. A tenant with neither limits nor users
-    /// counts for the nearest one above it that has them, or for the first name of its path.
+    /// counts towards its nearest ancestor that has them, or towards the first name of its path.
     pub largest: Option<(String, usize)>,
 }
 
 /// The place that a tenant has.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// As it is named.
+    /// A place of its own, as a named tenant.
     Kept,
-    /// Counted to this owner.
+    /// A place that counts towards this owner.
     Of(Arc<str>),
-    /// It needs none, or has it no longer.
+    /// It needs none, or no longer has one.
     None,
 }
 
@@ -53,18 +53,18 @@ pub(super) struct Places {
 #[derive(Default)]
 struct Ledger {
     named: HashSet<Box<str>>,
-    /// How many places count to an owner, where any do.
+    /// Number of places that count towards an owner, where there are any.
     held: HashMap<Arc<str>, usize>,
-    /// All of them together.
+    /// The sum of these places.
     taken: usize,
-    /// Of those, how many are in what is kept for the named.
+    /// How many of these places are reserved for named tenants.
     of_kept: usize,
-    /// How many are kept for each of the named.
+    /// Number of places reserved for each named tenant.
     floor: usize,
 }
 
-/// The part of the table that is kept for what is below one of the named, at most: with few of them
-/// the rest is of more use to whom it may concern.
+/// Maximum fraction of the table that is reserved for what is below one named tenant: with few
+/// named tenants the rest is of more use to others.
 const KEPT_PART: usize = 16;
 
 impl Places {
@@ -72,7 +72,8 @@ impl Places {
         Places { max, ledger: Mutex::default(), refused: AtomicU64::new(0) }
     }
 
-    /// Returns these tenants and all above them; or how many they are, if that is too many.
+    /// Returns these tenants and all their ancestors; the error is their number, if that is too
+    /// large.
     pub(super) fn named<'p>(
         &self,
         paths: impl Iterator<Item = &'p str>,
@@ -81,8 +82,8 @@ impl Places {
         if named.len() > self.max { Err(named.len()) } else { Ok(named) }
     }
 
-    /// Names these tenants and all above them, in place of those before. Returns which are named
-    /// from now on, and which no longer; or how many there would be, if that is too many.
+    /// Names these tenants and all their ancestors, in place of the earlier ones. Returns which are
+    /// newly named, and which no longer are; the error is their number, if that is too large.
     pub(super) fn name<'p>(
         &self,
         paths: impl Iterator<Item = &'p str>,
@@ -112,8 +113,9 @@ impl Places {
         self.ledger.lock().take(path, self.max, true).expect("it is not asked whether there is one")
     }
 
-    /// Returns whose places a tenant of this path may get, for which there was none: its owner's if
-    /// others leave theirs, which it is not for them to give, and else anybody's (`None`).
+    /// Returns whose places may be freed for a tenant of this path that found none. While the
+    /// table has free places, these are not its owner's to take, so the answer is its owner.
+    /// Otherwise it is anyone's (`None`).
     pub(super) fn to_ask(&self, path: &str) -> Option<Box<str>> {
         let ledger = self.ledger.lock();
         let is_full = ledger.named.len() + ledger.taken >= self.max;
@@ -191,14 +193,14 @@ impl Ledger {
         self.of_kept -= of_kept - self.of_kept(owner);
     }
 
-    /// Returns how many of an owner's places are in what is kept for it.
+    /// Returns how many of an owner's places are reserved ones.
     fn of_kept(&self, owner: &str) -> usize {
         let held = self.held.get(owner).copied().unwrap_or(0);
         if self.named.contains(owner) { held.min(self.floor) } else { 0 }
     }
 }
 
-/// Returns a path and those above it, without the root's.
+/// Returns a path and its ancestors, without the root.
 fn up(path: &str) -> impl Iterator<Item = &str> {
     let all = std::iter::successors(Some(path), |path| Some(path.rsplit_once('/')?.0));
     all.take_while(|path| path.len() > 1)
@@ -273,7 +275,7 @@ mod tests {
         assert_eq!((places.taken(), places.ledger.lock().held.len()), (0, 0));
     }
 
-    /// More named than places are refused and nothing changes.
+    /// More named tenants than places are refused, and nothing changes.
     #[test]
     fn more_named_than_places_change_nothing() {
         let places = Places::new(2);

@@ -1,4 +1,4 @@
-//! Places that come back: of tenants that nobody would miss, when a new one finds none.
+//! Freed places: those of tenants that no one would miss, when a new tenant finds none.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,17 +10,17 @@ use super::places::Place;
 use super::{Tenant, Tenants};
 use crate::clock::Tick;
 
-/// How long a tenant must have been without a request: who comes and goes would otherwise have its
-/// group killed and made again each time, which takes a barrier.
+/// How long a tenant must have been without a request. Otherwise the group of a tenant that comes
+/// and goes would be killed and recreated each time, which takes a barrier.
 const IDLE_MS: u64 = 3_000;
 
-/// How many places a look frees at most, and how many groups it kills. Each takes some tens of
+/// Maximum number of places that a look frees, and of groups that it kills. Each takes some tens of
 /// microseconds.
 const FREED_MAX: usize = 32;
 
-/// How much longer than a look that found nothing the pause after it is, and after one that found
-/// little as much less as it found: where all places are in use, requests for new tenants spend at
-/// most a fiftieth of a CPU on looks for each place that they get.
+/// The pause after a look that found nothing, as a multiple of the look's duration; after a look
+/// that found a few places it is shorter in proportion. Where all places are in use, requests for
+/// new tenants thus spend at most a fiftieth of a CPU on looks for each place that they get.
 const PAUSE: u64 = 50;
 
 /// The place and the time of the next look.
@@ -31,19 +31,19 @@ pub(super) struct Reclaiming {
 }
 
 impl Tenants {
-    /// Says that time has passed, a few times a second: when a tenant was last used is known as
-    /// exactly as that.
+    /// Advances the time, a few times a second: the time of a tenant's last use is known with that
+    /// precision.
     pub(crate) fn tick(&self) {
-        // Relaxed: nothing else is to be seen with the time.
+        // Relaxed: nothing else is published with the time.
         self.now_ms.store(self.clock.now().ms, Ordering::Relaxed);
     }
 
-    /// Notes that a request is for this tenant.
+    /// Records that a request is for this tenant.
     #[inline]
     pub(super) fn note_use(&self, tenant: &Tenant) {
-        // Relaxed, and below: numbers on their own, and one that is late by a moment will do.
+        // Relaxed, and below: independent numbers, for which a short delay does not matter.
         let now_ms = self.now_ms.load(Ordering::Relaxed);
-        // Loaded first: of all batches in a tick one writes to the tenant's line.
+        // Loaded first: of all batches in a tick, one writes to the tenant's line.
         if tenant.used_ms.load(Ordering::Relaxed) < now_ms {
             // Relaxed: as above.
             tenant.used_ms.store(now_ms, Ordering::Relaxed);
@@ -51,15 +51,16 @@ impl Tenants {
     }
 
     /// Gives back places of tenants that the program has killed, and of those that hold nothing,
-    /// have no limits and were not used lately: these are killed, and what they counted stays in
-    /// those above them. For a tenant of this path: while there are places, of its owner's alone.
-    /// Returns whether there were any. Must not be called with a part of the index locked.
+    /// have no limits and were not used lately: these are killed, and their counts stay in their
+    /// ancestors. The places are for a tenant of this path: while there are free places, only its
+    /// owner's are considered. Returns whether any were found. Must not be called with a part of
+    /// the index locked.
     pub(super) fn reclaim(&self, path: &str) -> bool {
         self.reclaim_at(self.clock.now(), self.places.to_ask(path).as_deref())
     }
 
     pub(super) fn reclaim_at(&self, began: Tick, owner: Option<&str>) -> bool {
-        // A worker that finds another one looking goes on: it has other clients.
+        // A worker that finds another one looking continues: it has other clients.
         let Some(mut reclaiming) = self.reclaiming.try_lock() else { return false };
         if began.us < reclaiming.not_before_us {
             return false;
@@ -90,7 +91,7 @@ impl Tenants {
         freed > 0
     }
 
-    /// Returns whether nobody would miss a tenant.
+    /// Returns whether no one would miss a tenant.
     fn is_idle(&self, tenant: &Arc<Tenant>, now_ms: u64, owner: Option<&str>) -> bool {
         let is_asked = |place: &Place| match (place, owner) {
             (Place::Kept, _) => false,
@@ -109,7 +110,7 @@ impl Tenants {
 
     /// Returns whether the program has set any limit of its own.
     fn is_limited(&self, group: &Group) -> bool {
-        // Not what is held, which takes a look at all tenants, for each of them.
+        // Not the amount held: that visits all tenants, and would do so for each of them.
         let usage = group.usage_at_most(self.metrics.memory);
         [usage.limit, usage.high, usage.low, usage.min].iter().any(Option::is_some)
             || group.rate(self.metrics.requests).is_some()

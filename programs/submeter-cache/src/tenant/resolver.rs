@@ -1,4 +1,4 @@
-//! From the keys of one batch of requests to their tenants.
+//! Maps the keys of one batch of requests to their tenants.
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -9,20 +9,20 @@ use super::{Arc, Lease, Tenant, Tenants};
 
 /// The tenants that one batch of requests has found.
 ///
-/// It keeps them by the batch's epoch guard, not by references: the count of a tenant would be a
-/// line that all workers write to, four times a request where neighbours are of different tenants.
-/// A deletion waits for the guard as it would for a reference: the tables that list the tenant are
-/// freed with the epoch, and the tenant's handle to its group with them.
+/// It keeps them by the batch's epoch guard, not by references: a tenant's count would be a line
+/// that all workers write to, four times per request where neighbouring requests are of different
+/// tenants. A deletion waits for the guard as it would for a reference: the tables that list the
+/// tenant are freed with the epoch, and with them the tenant's handle to its group.
 ///
-/// It returns an index, so that what a batch notes by tenant is a list.
+/// It returns an index, so that a batch's figures by tenant are a list.
 pub(crate) struct Resolver<'g> {
     tenants: &'g Tenants,
     guard: &'g Guard,
-    /// The root first.
+    /// The tenants found so far, the root first.
     known: Vec<Known<'g>>,
     /// The prefixes of `known`, one after the other.
     prefixes: Vec<u8>,
-    /// The place in `known` where a prefix was seen last, by the low bits of its hash; 0 for none.
+    /// The index in `known` where a prefix was seen last, by the low bits of its hash; 0 for none.
     /// A new entry replaces the old one: a tenant that is known twice is charged in two parts.
     seen: [u16; SEEN],
     last: Account,
@@ -37,9 +37,9 @@ struct Known<'g> {
 
 /// A tenant for as long as a batch needs it.
 pub(super) enum Found<'g> {
-    /// Listed by the index when the batch's guard was there.
+    /// The index listed it while the batch's guard existed.
     Listed(&'g Arc<Tenant>),
-    /// Stands in for a tenant, and is not listed under this prefix.
+    /// It stands in for a tenant, and is not listed under this prefix.
     Instead(Lease),
 }
 
@@ -55,7 +55,7 @@ impl Deref for Found<'_> {
     }
 }
 
-/// A tenant by its index in the [`Resolver`] that returned it, valid until that forgets.
+/// A tenant by its index in the [`Resolver`] that returned it, valid until the resolver forgets it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Account(u32);
 
@@ -71,14 +71,14 @@ impl Account {
     }
 }
 
-/// The most tenants that a batch remembers. Beyond this it forgets all, which is cheaper than
-/// choosing.
+/// Maximum number of tenants that a batch remembers. Beyond this it forgets all, which is cheaper
+/// than choosing.
 pub(super) const KNOWN_MAX: usize = 256;
 
-/// Two lines of memory, which are cleared for each batch. A power of two.
+/// Two cache lines, which are cleared for each batch. A power of two.
 const SEEN: usize = 64;
 
-/// The memory of a batch that is over, for the next one on this thread.
+/// The memory of a finished batch, kept for the next one on this thread.
 #[derive(Default)]
 struct Spare {
     known: Vec<Known<'static>>,
@@ -127,7 +127,7 @@ impl<'g> Resolver<'g> {
         Account::of(new)
     }
 
-    /// Returns whether an account is of the live tenant of `prefix`.
+    /// Returns whether an account belongs to the live tenant of `prefix`.
     #[inline]
     fn is(&self, account: Account, prefix: &[u8]) -> bool {
         let known = &self.known[account.index()];
@@ -150,7 +150,7 @@ impl<'g> Resolver<'g> {
         self.known.len() > KNOWN_MAX
     }
 
-    /// Forgets all but the root. Accounts are void after this.
+    /// Forgets everything except the root. Accounts are void after this.
     pub(crate) fn forget(&mut self) {
         self.known.truncate(1);
         self.prefixes.clear();
@@ -171,8 +171,8 @@ impl Drop for Resolver<'_> {
         known.clear();
         let mut prefixes = std::mem::take(&mut self.prefixes);
         prefixes.clear();
-        // Of no element, so that only the memory goes over to another life: the iterator collects
-        // in place.
+        // Without elements, so that only the memory is carried over to another lifetime: the
+        // iterator collects in place.
         let known: Vec<Known<'static>> = known.into_iter().map_while(|_| None).collect();
         SPARE.set(Some(Spare { known, prefixes }));
     }

@@ -1,4 +1,4 @@
-//! From keys to tenants.
+//! Tests of the way from keys to tenants.
 
 use super::resolver::KNOWN_MAX;
 use super::*;
@@ -150,7 +150,8 @@ fn tenants_of_one_hash_are_told_apart_in_a_batch() {
     let cache = cache(Config::default());
     let guard = pin();
     let mut resolver = Resolver::new(cache.tenants(), &guard);
-    // More than places, so that some share one; in turns, so that each takes it from the other.
+    // More tenants than slots, so that some share one; in alternation, so that each takes it from
+    // the other.
     for round in 0..2 {
         for n in 0..KNOWN_MAX / 2 {
             let account = resolver.resolve(format!("t{n}:k").as_bytes());
@@ -217,7 +218,7 @@ fn a_detached_subtree_is_freed_with_its_places() {
             assert!(killed.is_released(), "{}", killed.holders());
         }
     }
-    // The next flush propagates what the dead have counted, and they are gone after it.
+    // The next flush propagates what the dead have counted; after it they are gone.
     cache.tree().flush();
     assert_eq!(cache.tree().group_count(), 1, "the root");
 }
@@ -343,13 +344,13 @@ fn a_group_with_the_programs_data_is_no_tenant() {
     assert_eq!(tenant(&cache, b"b:k").group.path(), "/b", "its place was given back");
 }
 
-/// Names that come and go do not pile up, though nothing is evicted.
+/// Names that come and go do not pile up, even though nothing is evicted.
 #[test]
 fn passing_names_do_not_gather() {
     let cache = cache(Config::default());
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
     let mut lives = 0;
-    // Epochs move on only while no test beside this one is held up in the middle of a look.
+    // Epochs advance only while no parallel test is held up in the middle of a look.
     while lives < 500 || cache.tenants().dying.len() >= lives / 2 {
         let tenant = tenant(&cache, b"a:k");
         tenant.group.kill().expect("it has no children");
@@ -379,7 +380,7 @@ fn a_search_for_children_counts_the_dying() {
     assert_eq!((children.len(), looked_at), (1, 1 + kept.len()), "one child, and all the dying");
 }
 
-/// A survey counts once the items of a killed tenant below a killed one.
+/// A survey counts once the items of a killed tenant below another killed one.
 #[test]
 fn a_killed_tenant_below_a_killed_is_found_once() {
     let cache = cache(Config::default());
@@ -389,7 +390,7 @@ fn a_killed_tenant_below_a_killed_is_found_once() {
         tenant
     });
     let [lower, upper, orphan] = &held;
-    // From below, so that the lower one is listed first.
+    // From the bottom up, so that the lower one is listed first.
     for group in [&lower.group, &upper.group, &orphan.group] {
         group.kill().expect("its children are gone");
         cache.tenants().sweep_all();

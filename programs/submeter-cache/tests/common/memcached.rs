@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::PATIENCE;
 
-/// A memcached on a port of its own; dropping it ends it.
+/// A memcached on its own port; dropping it ends it.
 pub(crate) struct Memcached {
     child: Child,
     pub(crate) addr: SocketAddr,
@@ -15,7 +15,7 @@ pub(crate) struct Memcached {
 }
 
 impl Memcached {
-    /// Starts one, or returns why not.
+    /// Starts a memcached, or returns why it cannot.
     pub(crate) fn start(test: &str) -> Option<Memcached> {
         let port_file =
             std::env::temp_dir().join(format!("submeter-{}-{test}", std::process::id()));

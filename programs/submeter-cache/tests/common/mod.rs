@@ -1,4 +1,4 @@
-//! A server on a port of its own, and a client that sends and reads bytes.
+//! A server on its own port, and a client that sends and reads bytes.
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 /// Far longer than any operation takes, so that no test fails on a slow machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A server in a runtime of its own; dropping it stops it and waits.
+/// A server in its own runtime; dropping it stops it and waits.
 pub(crate) struct Running {
     pub(crate) cache: Cache,
     pub(crate) addr: SocketAddr,
@@ -46,7 +46,7 @@ pub(crate) fn start_with(
             let shutdown = async {
                 let _ = stopped.await;
             };
-            // As `submeter serve` does.
+            // The same as `submeter serve`.
             let threads = NonZero::new(2).expect("not 0");
             let server = server.threads(threads).expect("the system has threads");
             change(server).run(shutdown).await.expect("serving does not fail");
@@ -177,7 +177,7 @@ impl Client {
         self.ask(request)
     }
 
-    /// Fetches a value, or nothing.
+    /// Fetches a value; `None` if there is none.
     pub(crate) fn get(&mut self, key: &str) -> Option<Vec<u8>> {
         let head = self.ask(format!("get {key}\r\n"));
         if head == "END" {
@@ -189,7 +189,7 @@ impl Client {
         Some(value)
     }
 
-    /// Says who it is, `USER PASSWORD`, and reads one line of answer.
+    /// Identifies itself by `USER PASSWORD`, and reads one line of answer.
     pub(crate) fn login(&mut self, login: &str) -> String {
         self.set("auth", login.as_bytes())
     }

@@ -1,4 +1,4 @@
-//! CPU time: no request of a tenant that owes some begins, and nobody else is held back.
+//! CPU time: no request of a tenant that owes CPU time begins, and no other tenant is held back.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ fn budget(path: &str, cpu: Rate) -> (String, TenantLimits) {
     (path.to_owned(), TenantLimits { cpu: Some(cpu), ..TenantLimits::default() })
 }
 
-/// A millisecond in an hour: what is used of it is soon spent, and long owed.
+/// A millisecond per hour: what is used is soon spent, and owed for a long time.
 fn little() -> Rate {
     Rate::new(1_000_000, HOUR)
 }
@@ -25,8 +25,8 @@ fn sums(server: &Running, path: &str) -> [u64; 2] {
     [budget.throttled(), budget.overdrafts()].map(|counter| group.sum(counter))
 }
 
-/// Works until the server says otherwise. What CPUs have used is spent a part of a millisecond at a
-/// time.
+/// Works until the server says otherwise. The CPU time used is charged in fractions of a
+/// millisecond.
 fn until(client: &mut Client, request: &str, is_over: impl Fn(&str) -> bool) -> String {
     let began = Instant::now();
     loop {
@@ -38,7 +38,7 @@ fn until(client: &mut Client, request: &str, is_over: impl Fn(&str) -> bool) -> 
     }
 }
 
-/// A tenant that owes CPU time is refused before anything is answered; nobody else is.
+/// A tenant that owes CPU time is refused before anything is answered; no other tenant is.
 #[test]
 fn a_debtor_is_refused_and_nobody_else_is() {
     let tenant_limits = vec![budget("/a", little())];
@@ -71,7 +71,7 @@ fn a_debtor_is_refused_and_nobody_else_is() {
     assert_eq!(client.get("a:k").as_deref(), Some(&b"v"[..]), "nothing was changed");
 }
 
-/// Not to the tenant before it on the connection, and not to nobody.
+/// The time is charged neither to the previous tenant on the connection nor to none.
 #[test]
 fn refusing_work_is_charged_to_the_refused() {
     let tenant_limits = vec![budget("/b", little())];
@@ -126,7 +126,7 @@ fn a_tenant_that_owes_waits_where_it_is_to() {
     }
 }
 
-/// A soft budget grants and counts what it would refuse.
+/// A soft budget grants what it would refuse, and counts it.
 #[test]
 fn a_soft_budget_counts_what_it_would_refuse() {
     let (path, limits) = budget("/a", little());
@@ -150,7 +150,7 @@ fn a_soft_budget_counts_what_it_would_refuse() {
     assert!(group.usage(metrics.memory).overdrafts > 0, "and so is its limit of memory");
     server.cache.shrink("/a");
     assert_eq!(client.get("a:k").as_deref(), Some(&b"v"[..]), "which takes nothing from it");
-    // It is enforced once the mode goes.
+    // It is enforced once the soft mode ends.
     server.cache.set_limits(&[budget("/a", little())]).expect("sound");
     assert!(client.set("a:k", b"v").starts_with(REFUSED));
 }

@@ -96,7 +96,7 @@ fn merge(into: &mut Books, from: Books) {
     }
 }
 
-/// The totals of a tenant and all below it.
+/// The totals of a tenant and everything below it.
 fn total(books: &Books, path: &str) -> Counted {
     let prefix = format!("{}/", path.trim_end_matches('/'));
     let mut sum = Books::new();
@@ -135,7 +135,7 @@ fn parents_are_sums(server: &Running, own: impl Fn(&str) -> bool) {
         if children.is_empty() || own(group.path()) {
             continue;
         }
-        // Connections are of no tenant.
+        // Connections belong to no tenant.
         let all = snapshot.schema().metrics().iter();
         for metric in all.filter(|metric| metric.name() != "connections") {
             let number = |value: Value| match value {

@@ -1,9 +1,9 @@
 //! memcached and this server must give the same answers to the same bytes.
 //!
 //! `{k}` in a script stands for the `cas` number that the server in question gave key `k`; in
-//! answers it stands for any `cas`, as two servers need not agree on it. The module `protocol`
-//! lists where this server differs on purpose. Malformed stores, whose values older releases take
-//! for commands, are tested in `bad_input`.
+//! answers it stands for any `cas`, since two servers need not agree on it. The module `protocol`
+//! lists the intentional differences of this server. Malformed stores, whose values older releases
+//! parse as commands, are tested in `bad_input`.
 
 use crate::common::memcached::Memcached;
 use crate::common::{Client, start_default};
@@ -47,8 +47,8 @@ fn comparable_line(line: &str) -> String {
     words.iter().enumerate().map(comparable).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns memcached's answers as release 1.6.40 and later, and this server, word them: older ones
-/// answer a line with too few words by `ERROR`.
+/// Returns memcached's answers in the wording of release 1.6.40 and later, and of this server:
+/// older releases answer a line with too few words by `ERROR`.
 fn in_new_words(expected: &str, got: &str) -> String {
     let format = "CLIENT_ERROR bad command line format";
     let mut got = got.split("\r\n");
@@ -213,7 +213,7 @@ fn meta_commands() {
 /// Makes a random request, sometimes malformed, on few keys, so that requests interact.
 fn random_request(rng: &mut fastrand::Rng, out: &mut String) {
     use std::fmt::Write;
-    // Numbers have keys of their own that only grow, and whose `cas` is not asked for: whether
+    // Numbers have keys of their own that only grow, and whose `cas` is not requested: whether
     // memcached changes a number in place depends on when it has sent an earlier answer.
     let key = ["a", "b", "c:d", "c:e", "n", "c:n"][rng.usize(..6)];
     let is_number = key.ends_with('n');

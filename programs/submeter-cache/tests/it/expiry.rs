@@ -17,13 +17,14 @@ fn held(client: &mut Client, prefix: &str, items: usize) -> usize {
     client.talk(format!("get{keys}\r\n")).matches("VALUE ").count()
 }
 
-/// Live and expired items: so few have expired that ten items chosen at random rarely include one.
+/// Live and expired items: expired ones are so few that ten items chosen at random rarely include
+/// one.
 const LIVING: usize = 2000;
 const EXPIRED: usize = 20;
 
 /// Fills a group with `living` items, then stores a few `dead` ones, already expired, and as many
-/// `new` ones, which fit only in place of the dead. All in one pipeline, so that neither the
-/// background nor a retrieval finds the dead first.
+/// `new` ones, which fit only in place of the dead. Everything is in one pipeline, so that neither
+/// the background nor a retrieval finds the dead first.
 fn fill(limited: &str, living: &str, dead: &str, new: &str) {
     let server = start(Config::default());
     let mut client = server.connect();

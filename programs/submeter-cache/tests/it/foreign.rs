@@ -27,7 +27,7 @@ fn the_body_of_a_browsers_post_is_not_executed() {
     assert_eq!(own.set("victim", b"x"), "STORED");
     // A server that executes the body obeys its `quit`, so that the test fails instead of waiting.
     let body = "\r\nflush_all\r\nset acme:pwned 0 0 4\r\nevil\r\nquit\r\n";
-    // The second is what a proxy might make of the first line.
+    // The second line is what a proxy might make of the first.
     for first_line in ["POST / HTTP/1.1", "get /"] {
         let answer = post(&server, first_line, body).rest();
         let answer = String::from_utf8_lossy(&answer);
@@ -60,7 +60,7 @@ fn http_in_a_value_is_a_value() {
     assert_eq!(client.ask("mn\r\n"), "MN");
 }
 
-/// A client of another protocol is closed at once and told of.
+/// A client of another protocol is closed at once and reported.
 #[test]
 fn a_client_of_another_protocol_is_closed() {
     let (tell, told) = std::sync::mpsc::channel();

@@ -1,4 +1,4 @@
-//! How long requests take, as their tenants' figures have it.
+//! How long requests take, according to their tenants' figures.
 
 use std::num::NonZero;
 use std::sync::mpsc;
@@ -27,7 +27,7 @@ fn waits_behind_others_are_part_of_the_latency() {
     }
     first.send(b"\x16\x03");
     holds.recv().expect("the worker is held");
-    // Both are there when it looks next, in this order.
+    // Both have arrived when it looks next, in this order.
     second.send(b"\x16\x03");
     quiet.send("get quiet:k\r\n");
     release.send(()).expect("it waits");

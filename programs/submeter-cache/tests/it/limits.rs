@@ -5,7 +5,7 @@ use submeter_cache::Config;
 
 const VALUE: [u8; 1000] = [b'v'; 1000];
 
-/// The most that an item of [`VALUE`] under a short key costs.
+/// The maximum cost of an item of [`VALUE`] under a short key.
 const ITEM: u64 = 1400;
 
 fn server(memory_max: u64, limits: &[(&str, u64)]) -> Running {
@@ -66,7 +66,7 @@ fn a_lowered_limit_shrinks_before_the_next_store() {
     server.cache.shrink("/none");
 }
 
-/// A lowered limit costs what exceeds it once, however many threads make room.
+/// A lowered limit costs its excess once, however many threads make room.
 #[test]
 fn a_lowered_limit_costs_its_excess_once() {
     let (server, most) = (server(64 << 20, &[]), 2 << 20);
@@ -82,7 +82,7 @@ fn a_lowered_limit_costs_its_excess_once() {
     });
     let (current, ..) = state(&server, "/large");
     assert!(current <= most, "{current}");
-    // Each drops 64 KiB at a time, and the last item of those.
+    // Each drops 64 KiB at a time, including the last item that crosses it.
     assert!(current > most - 12 * ((64 << 10) + ITEM), "{current} of {most} are left");
 }
 
@@ -125,8 +125,8 @@ fn the_expired_go_first() {
         let request = format!("set a:dead{n} 0 -1 1000\r\n{}\r\n", "v".repeat(1000));
         assert_eq!(client.ask(request), "STORED");
     }
-    // Few enough for each choice to see all items. Not what is held now: the dead may have been
-    // swept already. Room for ten items, with some bytes for longer keys.
+    // Few enough for each choice to see all items. The limit does not follow the current usage: the
+    // dead may have been swept already. Room for ten items, with some bytes for longer keys.
     group.set_limit(metrics.memory, Some(2 * live + 40));
     for n in 0..5 {
         assert_eq!(client.set(&format!("a:new{n}"), &VALUE), "STORED");
@@ -156,7 +156,7 @@ fn what_can_never_fit_is_refused() {
 #[test]
 fn a_limit_of_nothing_is_told_as_such() {
     let server = server(64 << 20, &[("/none", 1000)]);
-    // As that of a fleet is where nothing is leased.
+    // As a tenant of a fleet without a lease.
     let none = server.cache.tree().get("/none").expect("it has a limit");
     none.set_limit(server.cache.metrics().memory, Some(0));
     let mut client = server.connect();
@@ -301,7 +301,7 @@ fn many_tenants_share_a_server() {
     assert!(evictions > 300);
 }
 
-/// Items of a killed tenant make room, though nobody asks for it again.
+/// Items of a killed tenant make room, though the tenant is not requested again.
 #[test]
 fn a_killed_tenants_items_make_room() {
     let server = server(64 << 20, &[("/p", 100_000)]);

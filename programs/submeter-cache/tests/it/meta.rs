@@ -136,7 +136,7 @@ fn keys_may_be_binary() {
         "ma AAEC/w== b\r\nmd AAEC/w== b k\r\n",
         "CLIENT_ERROR cannot increment or decrement non-numeric value\r\nHD kAAEC/w== b\r\n",
     );
-    // "acme:k": the tenant is that of the key, not of its encoding.
+    // "acme:k": the tenant is determined by the key, not by its encoding.
     check(
         &server,
         "ms YWNtZTpr 1 b\r\na\r\nget acme:k\r\n",

@@ -39,7 +39,7 @@ fn who_does_not_log_in_in_time_is_closed() {
     let mut ops = server.connect_as("ops tr0ub4dor");
     let (mut silent, mut guessing) = (server.connect(), server.connect());
     assert_eq!(guessing.login("ops wrong"), "CLIENT_ERROR authentication failure");
-    // Neither silence nor a guess now and then buys time.
+    // Neither silence nor an occasional guess buys time.
     assert_eq!((silent.rest(), guessing.rest()), (Vec::new(), Vec::new()));
     assert_eq!(ops.stat("login_kicks"), 2);
 }

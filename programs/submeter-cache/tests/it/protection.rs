@@ -7,7 +7,7 @@ use crate::common::{Client, Running, start};
 
 const VALUE: [u8; 1000] = [b'v'; 1000];
 
-/// The most that an item of [`VALUE`] under a short key costs.
+/// The maximum cost of an item of [`VALUE`] under a short key.
 const ITEM: u64 = 1400;
 
 const NONE: TenantLimits = TenantLimits {
@@ -51,7 +51,7 @@ fn fill(client: &mut Client, prefix: &str, items: usize) {
     }
 }
 
-/// Stores items until a tenant holds so much, and one less than a whole item more.
+/// Stores items until a tenant holds that much, but less than a whole item more.
 fn fill_to(server: &Running, client: &mut Client, prefix: &str, path: &str, bytes: u64) -> usize {
     let mut items = 0;
     while items == 0 || held(server, path) < bytes {
@@ -78,8 +78,8 @@ fn found(client: &mut Client, prefix: &str, items: usize) -> usize {
     (0..items).filter(|n| client.get(&format!("{prefix}{n}")).is_some()).count()
 }
 
-/// A tenant with 350 kB of 500 kB, and one that then stores ten times as much: what is left of the
-/// first, and how many of its items.
+/// Runs a tenant with 350 kB of 500 kB beside one that stores ten times as much; returns what is
+/// left of the first, and how many of its items.
 fn beside_an_aggressor(limits: &[(&str, TenantLimits)]) -> (u64, usize) {
     let server = server(500_000, limits);
     let mut client = server.connect();
@@ -91,7 +91,7 @@ fn beside_an_aggressor(limits: &[(&str, TenantLimits)]) -> (u64, usize) {
     (left, found)
 }
 
-/// A neighbour who stores ten times as much does not push a tenant below its `low`.
+/// A neighbour that stores ten times as much does not push a tenant below its `low`.
 #[test]
 fn ten_times_the_stores_leave_low_alone() {
     let (unprotected, _) = beside_an_aggressor(&[]);
@@ -105,7 +105,7 @@ fn ten_times_the_stores_leave_low_alone() {
     assert!((310_000..335_000).contains(&left), "{left}");
 }
 
-/// A neighbour who stores from many connections does not push a tenant below its `low`.
+/// A neighbour that stores from many connections does not push a tenant below its `low`.
 #[test]
 fn many_connections_leave_low_alone() {
     const THREADS: u64 = 4;
@@ -117,7 +117,7 @@ fn many_connections_leave_low_alone() {
             scope.spawn(move || fill(&mut server.connect(), &format!("loud:{thread}-"), 700));
         }
     });
-    // Each may have taken an item that just fitted when it looked.
+    // Each thread may have taken an item that just fitted when it looked.
     assert!(held(&server, "/quiet") >= 340_000 - THREADS * ITEM, "{}", held(&server, "/quiet"));
 }
 
@@ -128,7 +128,7 @@ fn a_tenant_below_its_low_grows_at_others_cost() {
     for other in ["a", "b", "c"] {
         fill(&mut client, &format!("{other}:"), 150);
     }
-    // More than its fair share, which is a quarter, and nothing of its own goes.
+    // More than its fair share, which is a quarter, and nothing of its own is dropped.
     let items = fill_to(&server, &mut client, "quiet:", "/quiet", 190_000);
     assert_eq!((found(&mut client, "quiet:", items), evictions(&server, "/quiet")), (items, 0));
     assert!(held(&server, "/") <= 300_000);
@@ -207,7 +207,7 @@ fn subtenants_share_their_parents_protection() {
     fill_to(&server, &mut client, "p:y:", "/p/y", 150_000);
     fill(&mut client, "loud:", 2000);
     assert!(held(&server, "/p") >= 250_000, "{}", held(&server, "/p"));
-    // The parent's own limit goes by what its children claim.
+    // The parent's own limit respects what its children claim.
     group(&server, "/p").set_limit(server.cache.metrics().memory, Some(255_000));
     fill(&mut client, "p:z:", 500);
     let [x, y] = ["/p/x", "/p/y"].map(|path| held(&server, path));
@@ -220,7 +220,7 @@ fn old_findings_do_not_outlive_protection() {
     let server = server(500_000, &[("/big", low(150_000))]);
     let mut client = server.connect();
     fill_to(&server, &mut client, "big:", "/big", 200_000);
-    // So many that one look at all of them serves for sixteen items.
+    // So many that one visit to all of them serves for sixteen items.
     for n in 0..256 {
         fill(&mut client, &format!("t{n}:"), 1);
     }
@@ -249,10 +249,10 @@ fn above_high_a_tenant_shrinks() {
         (evictions(&server, "/other"), group(&server, "/a").usage(metrics.memory).refused),
         { (0, 0) }
     );
-    // One that may be larger than all that it should hold is stored too.
+    // An item that may be larger than everything it should hold is stored too.
     assert_eq!(client.set("a:large", &[b'v'; 100_000]), "STORED");
 
-    // Lowered far, it takes some stores.
+    // If lowered far, it takes several stores.
     let limits = named(&[("/b", high(50_000))]);
     fill(&mut client, "b:", 200);
     server.cache.set_limits(&limits).expect("sound");

@@ -1,4 +1,4 @@
-//! Rates: a tenant over its own is refused or waits, and nobody else is.
+//! Rates: a tenant over its own rate is refused or waits, and no other tenant is.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ fn server(amount: u64, per: Duration, over_rate: OverRate) -> Running {
     start(Config { tenant_limits, over_rate, ..Config::default() })
 }
 
-/// Requests that a tenant was refused, and those that it was not.
+/// Returns how many requests of a tenant were held back.
 fn throttled(server: &Running, path: &str) -> u64 {
     let group = server.cache.tree().get(path).expect(path);
     group.sum(server.cache.metrics().requests.throttled())
@@ -48,7 +48,7 @@ fn only_a_tenant_over_its_rate_is_refused() {
     let server = server(3, HOUR, OverRate::Refuse);
     let mut client = server.connect();
     assert_eq!(client.set("a:k", b"1"), "STORED");
-    // A tenant below takes of the same.
+    // A tenant below takes from the same rate.
     assert_eq!(client.set("a:web:k", b"2"), "STORED");
     assert_eq!(client.get("a:k").as_deref(), Some(&b"1"[..]));
     for request in [
@@ -101,7 +101,7 @@ fn a_tenant_over_its_rate_waits_where_it_is_to() {
     let started = Instant::now();
     assert_eq!(client.set("a:k", b"v"), "STORED");
     client.send("get a:k a:k\r\nmg a:k v\r\nincr a:none 1\r\n");
-    // Line by line: a retrieval that starts again would never end.
+    // Line by line: a retrieval that restarts would never end.
     let lines = ["VALUE a:k 0 1", "v", "VALUE a:k 0 1", "v", "END", "VA 1", "v", "NOT_FOUND"];
     for expected in lines {
         assert_eq!(client.line(), expected);
@@ -207,12 +207,12 @@ fn waiting_requests_do_not_hold_up_deletion() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let delete = server.cache.delete_tenant("/a", request_timeout / 2);
     runtime.block_on(delete).expect("who waits holds no group");
-    // It is a request of the name, and goes on with the next tenant of it.
+    // It is a request for the name, and continues with the next tenant of that name.
     server.cache.set_limits(&[]).expect("sound");
     assert_eq!(client.line(), "END");
 }
 
-/// A rate that the program sets by itself is looked for, if it says so.
+/// A rate that the program sets itself is looked for, if the program says so.
 #[test]
 fn the_programs_own_rates_are_looked_for() {
     for rates in [false, true] {

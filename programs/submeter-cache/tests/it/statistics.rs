@@ -63,7 +63,7 @@ const NAMES: [(&str, &str); 6] = [
     ("conns", "addr state secs_since_last_cmd listen_addr"),
 ];
 
-/// The numbers of `stats` with these names.
+/// Returns the numbers of `stats` with these names.
 fn stats<const N: usize>(client: &mut Client, names: [&str; N]) -> [u64; N] {
     let answer = client.talk("stats\r\n");
     names.map(|name| {
@@ -199,7 +199,7 @@ fn a_tenant_deleted_amid_detail_counts_from_zero() {
     assert_eq!(client.talk("stats detail dump\r\n"), "PREFIX a get 2 hit 0 set 0 del 0\r\nEND\r\n");
 }
 
-/// Conns says who is connected and what each waits for.
+/// Conns says who is connected and what each connection waits for.
 #[test]
 fn conns_says_who_is_connected_and_waits() {
     let server = start_default();
@@ -207,7 +207,7 @@ fn conns_says_who_is_connected_and_waits() {
     let (idle, mut halfway) = (server.connect(), server.connect());
     halfway.send("set k 0 0 10\r\nabc");
     let name = |client: &Client| format!("tcp:{}", client.stream.local_addr().expect("connected"));
-    // The state of the connection with this client, if there is one.
+    // Returns the state of the connection with this client, if there is one.
     let mut state = |name: &str| {
         let lines = client.talk("stats conns\r\n");
         let of = lines.lines().find(|line| line.ends_with(&format!(":addr {name}")))?;
@@ -251,7 +251,7 @@ fn items_and_slabs_are_of_one_class() {
     }
 }
 
-/// Returns the names that a server has, after a store.
+/// Returns the names that a server reports, after a store.
 fn names(client: &mut Client, topic: &str) -> Vec<String> {
     client.talk("set k 0 0 1\r\n1\r\n");
     let answer = client.talk(format!("stats {topic}\r\n"));
@@ -293,7 +293,7 @@ fn what_is_known_under_a_foreign_name_is_no_zero() {
     client.send("mn\r\n".repeat(1000) + "version\r\n");
     while client.line() == "MN" {}
     assert!(stats(&mut client, ["conn_yields"])[0] > 0);
-    // The process has spent some by now, in steps of 10 ms.
+    // The process has used some by now, in steps of 10 ms.
     eventually("CPU time is known", || {
         let answer = client.talk("stats\r\n");
         let spent = answer.lines().find_map(|line| line.strip_prefix("STAT rusage_user "));

@@ -198,7 +198,7 @@ fn a_deleted_tenants_holder_sees_it_emptied() {
     let mut client = server.connect();
     assert_eq!(client.set("acme:web:k", b"some value"), "STORED");
     let held = server.cache.tree().get("/acme/web").expect("set");
-    // Long enough for all other holders to let go, even on a busy machine.
+    // Long enough for all other holders to release it, even on a busy machine.
     let error = delete(&server, "/acme/web", Duration::from_secs(3)).expect_err("it is held");
     assert!(error.to_string().contains("/acme/web"), "{error}");
     let DeleteError::StillHeldError { done, held: holders } = error else { panic!("{error}") };

@@ -9,7 +9,7 @@ use tokio::task::spawn_blocking;
 
 use crate::common::{Client, start_with};
 
-/// Checks what `stats` says of the threads that serve.
+/// Checks what `stats` reports about the serving threads.
 fn assert_threads(client: &mut Client, threads: usize) {
     let answer = client.talk("stats\r\nstats settings\r\n");
     for name in ["threads", "num_threads"] {

@@ -56,7 +56,7 @@ fn nothing_is_executed_before_the_login() {
         let expected = ["CLIENT_ERROR unauthenticated", "CLIENT_ERROR authentication failure"];
         assert!(expected.contains(&&*answer), "{request:.40?}: {answer}");
     }
-    // Nothing was executed, and no value was taken for a command.
+    // Nothing was executed, and no value was parsed as a command.
     assert_eq!(ops.get("acme:k").as_deref(), Some(&b"v"[..]));
     assert_eq!(ops.get("acme:new"), None);
     assert_eq!(client.login("acme correct-horse"), "STORED");
@@ -221,7 +221,7 @@ fn a_login_is_the_connections_and_never_stored() {
     assert_eq!(server.connect_as("ops tr0ub4dor").get("auth"), None);
 }
 
-/// A file that is none names line and remedy and no password.
+/// A malformed file causes an error that names line and remedy and no password.
 #[test]
 fn a_bad_file_is_named_without_a_password() {
     for (text, parts) in [
@@ -250,7 +250,7 @@ fn a_bad_file_is_named_without_a_password() {
     assert!(!format!("{:?}", users()).contains("horse"));
 }
 
-/// A path in a folder of its own.
+/// Returns a path in a folder of its own.
 fn path(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("submeter-{}-{name}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");

@@ -37,7 +37,7 @@ fn is_closed(client: &mut Client) -> bool {
     !matches!(read, Err(error) if error.kind() == ErrorKind::WouldBlock)
 }
 
-/// One connection too many is told so and the others stay.
+/// A superfluous connection is told so, and the others stay.
 #[test]
 fn a_connection_too_many_is_told_so() {
     let server = start(Config { connections_max: 2, ..Config::default() });
@@ -58,7 +58,7 @@ fn a_connection_too_many_is_told_so() {
     });
 }
 
-/// Uploads that never end hold the buffers and nobody else.
+/// Uploads that never end take the buffers, and hold up no other client.
 #[test]
 fn endless_uploads_hold_up_nobody_else() {
     let server = small_buffers();
@@ -67,7 +67,7 @@ fn endless_uploads_hold_up_nobody_else() {
     // A small request needs no room.
     let mut neighbour = server.connect();
     assert_eq!(neighbour.set("well:small", b"value"), "STORED");
-    // A large request gets the room of the client that has stalled for longest.
+    // A large request gets the room of the client that has stalled for the longest time.
     for n in 0..5 {
         assert_eq!(neighbour.set(&format!("well:{n}"), &vec![b'w'; 1 << 20]), "STORED");
     }
@@ -97,10 +97,10 @@ fn untaken_answers_are_in_the_buffers_only() {
     eventually("what they held is given back", || buffers(&server) == 0);
 }
 
-/// A large value waits for room behind those that wait, and is counted once.
+/// A large value waits for room behind the other waiters, and is counted once.
 ///
-/// Otherwise each client that gets one would hold it beyond the bound: once it is evicted it is in
-/// no tenant's account.
+/// Otherwise each client that gets a value would hold it beyond the bound: once evicted, the value
+/// is in no tenant's account.
 #[test]
 fn a_large_value_waits_behind_others() {
     let server = small_buffers();
@@ -109,9 +109,10 @@ fn a_large_value_waits_behind_others() {
     eventually("nothing is held", || buffers(&server) == 0);
     let uploads: Vec<Client> = (0..12).map(|n| begin_upload(&server, &format!("k{n}"))).collect();
     eventually("they hold what there is", || buffers(&server) > BUFFERS - (1 << 20));
-    // Some wait, and the first gets the room of one that has stalled: these are behind them.
+    // Some wait, and the first gets the room of a stalled connection; these clients are behind
+    // them.
     let mut others: Vec<Client> = (0..3).map(|_| server.connect()).collect();
-    // Without the value, or with one that the client has, there is nothing to wait for.
+    // Without the value, or with one that the client already has, there is nothing to wait for.
     assert!(server.connect().ask("mg large s h u\r\n").starts_with("HD s1048576 h0"));
     reader.send("mg large v h\r\nmn\r\n");
     assert_eq!(reader.line(), "VA 1048576 h0", "the look for its room was no fetch");
@@ -157,8 +158,8 @@ fn an_unfinished_request_ends_its_connection() {
     for beginning in ["g", "set k 0 0 100000\r\nvvv", "get k k k"] {
         let mut slow = server.connect();
         slow.send(beginning);
-        // An occasional byte does not extend the time. Far fewer than make it whole, on however
-        // busy a machine.
+        // An occasional byte does not extend the time. The bytes are far too few to complete the
+        // request, however busy the machine is.
         eventually("its time is over", || {
             let _ = slow.stream.write_all(b"v");
             is_closed(&mut slow)
@@ -202,7 +203,7 @@ fn who_is_slow_to_take_answers_is_not_waiting() {
     let metrics = server.cache.metrics();
     let snapshot = server.cache.tree().snapshot();
     let waited = Duration::from_nanos(snapshot.get("/acme").expect("made").counter(metrics.waited));
-    // Of which each of some 90 would have a second.
+    // Each of some 90 answers would have a second.
     assert!(waited < slow * 20, "{waited:?}");
 }
 

@@ -70,7 +70,8 @@ pub(crate) struct MemberArgs {
     pub(crate) service: ServiceArgs,
 }
 
-/// Parses a member's name, by the rule of banks, which refuse each request of another.
+/// Parses a member's name by the banks' own rule: banks refuse every request of a member with
+/// another kind of name.
 fn member_name(text: &str) -> Result<String, String> {
     Holder::check_name(text).map(|()| text.to_owned()).map_err(|error| error.to_string())
 }
@@ -102,7 +103,7 @@ impl std::str::FromStr for OutageArg {
 pub(crate) struct Percent(u8);
 
 impl Percent {
-    /// Returns this part of a limit, rounded down.
+    /// Returns this fraction of a limit, rounded down.
     pub(crate) fn of(self, limit: u64) -> u64 {
         (u128::from(limit) * u128::from(self.0) / 100) as u64
     }

@@ -1,8 +1,7 @@
 //! A file of `serve`'s flags: `memory = "4g"` is `--memory 4g`.
 //!
-//! What it says becomes words of a command line, which clap reads with the others: there is one
-//! definition of each flag, of its values and of what it goes with. A struct for serde would be
-//! another.
+//! Its entries become words of a command line, which clap reads with the others. Each flag, its
+//! values and its conflicts are thus defined once. A struct for serde would be a second definition.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -14,7 +13,7 @@ use submeter::limits::GroupLimits;
 use submeter_terminal::{one_line, read_file, short};
 use toml::de::{DeTable, DeValue};
 
-/// What the file of `--config` says.
+/// The content of the file of `--config`.
 #[derive(Clone, Debug)]
 pub(crate) struct ConfigFile {
     path: PathBuf,
@@ -22,17 +21,17 @@ pub(crate) struct ConfigFile {
     limits: Vec<(usize, GroupLimits)>,
 }
 
-/// What stands in the file in place of words of a command line.
+/// A line of the file, as words of a command line.
 pub(super) struct Line {
-    /// The flag, and where it stands.
+    /// The flag, and where it is.
     pub(super) place: String,
     pub(super) words: Vec<OsString>,
 }
 
-/// What a file of `--config` says: settings, and limits with their lines.
+/// The content of a file of `--config`: settings, and limits with their lines.
 type Said = (Vec<Setting>, Vec<(usize, GroupLimits)>);
 
-/// A key that is a flag.
+/// A key that names a flag.
 #[derive(Clone, Debug)]
 struct Setting {
     id: Id,
@@ -63,7 +62,7 @@ impl ConfigFile {
         &self.limits
     }
 
-    /// Returns what neither a flag nor a variable says.
+    /// Returns the lines that neither a flag nor a variable overrides.
     pub(super) fn lines(&self, said: &ArgMatches) -> Vec<Line> {
         let is_left = |setting: &&Setting| {
             !matches!(
@@ -93,7 +92,7 @@ impl ConfigFile {
     }
 }
 
-/// The error is a line's number and what is wrong there.
+/// Parses the file. The error is a line's number and what is wrong there.
 fn parse(text: &str, serve: &Command) -> Result<Said, (usize, String)> {
     let line = |at: usize| 1 + text[..at].matches('\n').count();
     let table = DeTable::parse(text).map_err(|error| {
@@ -102,7 +101,7 @@ fn parse(text: &str, serve: &Command) -> Result<Said, (usize, String)> {
     })?;
     let (mut settings, mut limits) = (Vec::new(), Vec::new());
     let mut entries: Vec<_> = table.get_ref().iter().collect();
-    // The first line that is wrong is named, as in the file of --limits.
+    // The first wrong line is named, as in the file of --limits.
     entries.sort_unstable_by_key(|(key, _)| key.span().start);
     for (key, value) in entries {
         let at = line(key.span().start);
@@ -131,11 +130,11 @@ fn limit(path: &str, value: &DeValue<'_>) -> Result<GroupLimits, String> {
     GroupLimits::new(path, text).map_err(|error| error.to_string())
 }
 
-/// Returns the flag that a key is, and the words that set it.
+/// Returns the flag that a key names, and the words that set it.
 fn setting(key: &str, value: &DeValue<'_>, serve: &Command) -> Result<(Id, Vec<String>), String> {
     let flag = format!("--{key}");
     let known = serve.get_arguments().find(|arg| arg.get_long() == Some(key));
-    // A file that named another would leave open which of the two is right.
+    // If a file could name another one, it would be unclear which of the two is right.
     let Some(arg) = known.filter(|_| key != "config") else { return Err(unknown(&flag, serve)) };
     if key == "tenant-limit" {
         return Err("limits of tenants stand in [limits], as \"/acme\" = \"64m\"".to_owned());
@@ -158,7 +157,7 @@ fn setting(key: &str, value: &DeValue<'_>, serve: &Command) -> Result<(Id, Vec<S
         value => vec![word(value)?],
     };
     match read(serve, &words).err() {
-        // What else it needs, or does not go with, may be said elsewhere.
+        // What else the flag needs, or conflicts with, may be given elsewhere.
         Some(error)
             if !matches!(
                 error.kind(),
@@ -176,9 +175,9 @@ fn read(serve: &Command, words: &[String]) -> Result<ArgMatches, clap::Error> {
     serve.clone().try_get_matches_from(std::iter::once(name).chain(words.iter().cloned()))
 }
 
-/// Returns the flag of `serve` that an unknown one may be meant to be, without its marks.
+/// Returns the flag of `serve` that an unknown one may have been meant to be, without its marks.
 pub(super) fn similar(flag: &str, serve: &Command) -> Option<String> {
-    // A long one is similar to none, and to find that out would take clap minutes.
+    // A long flag is similar to none, and finding that out would take clap minutes.
     if flag.len() >= 100 {
         return None;
     }

@@ -28,7 +28,7 @@ impl FromStr for FleetLimit {
 }
 
 impl FleetLimit {
-    /// Makes one from its two halves.
+    /// Makes a limit from its two halves.
     pub(crate) fn new(path: &str, limits: &str) -> Result<FleetLimit, String> {
         FleetLimit::try_from(GroupLimits::new(path, limits).map_err(|error| error.to_string())?)
     }

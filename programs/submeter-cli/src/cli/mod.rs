@@ -1,4 +1,4 @@
-//! What may be typed: commands, flags and the types of their values.
+//! The command line: commands, flags and the types of their values.
 
 mod bank;
 mod config_file;
@@ -63,7 +63,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Serve a memcached-compatible cache in which every tenant is a group, with a live page
-    // Boxed: it has twice as many flags as any other.
+    // Boxed: it has twice as many flags as any other command.
     Serve(Box<ServeArgs>),
     /// Drive a memcached-compatible server with tenants drawn from production statistics
     Load(LoadArgs),
@@ -89,11 +89,11 @@ pub(crate) enum Command {
     },
 }
 
-/// Reads a command line. For a flag of `serve` that it lacks its variable stands, and where there
-/// is none the file of `--config`.
+/// Reads a command line. A flag of `serve` that is missing is taken from its variable, or else from
+/// the file of `--config`.
 pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
     let words = with_negatives(words);
-    // What is wrong besides the name of the file is found below, with the file's words.
+    // Anything wrong other than the file's name is found below, with the file's words.
     let early = command().ignore_errors(true).try_get_matches_from(&words).ok();
     let said = early.as_ref().and_then(|early| early.subcommand_matches("serve"));
     let named = said.and_then(|said| Some((said, said.get_one::<PathBuf>("config")?)));
@@ -111,7 +111,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Cli, cl
     Ok(cli)
 }
 
-/// Adds what a file says behind `serve`: no flag stands before it.
+/// Inserts a file's lines right after `serve`: no flag precedes them.
 fn with_lines(words: &[OsString], lines: &[&Line]) -> Vec<OsString> {
     let (command, flags) = words.split_at(words.len().min(2));
     let lines = lines.iter().flat_map(|line| &line.words);
@@ -128,12 +128,12 @@ pub(crate) fn command() -> clap::Command {
     command_without("")
 }
 
-/// As [`command`], as if this variable were not set.
+/// The same as [`command`], with this variable treated as unset.
 fn command_without(unset: &str) -> clap::Command {
     let named = Cli::command().mut_subcommand("serve", |serve| {
         serve.mut_args(|arg| match variable(&arg) {
-            // One sentence of the help names them all. A switch is on or off there in any of the
-            // words that mean one of them.
+            // One sentence of the help names all variables. A switch accepts any of the words that
+            // mean on or off.
             Some(name) if arg.get_action().takes_values() => arg.env(name).hide_env(true),
             Some(name) => arg.env(name).hide_env(true).value_parser(BoolishValueParser::new()),
             None => arg,
@@ -142,7 +142,7 @@ fn command_without(unset: &str) -> clap::Command {
     variables::without_empty(named, unset)
 }
 
-/// Joins a flag and a value such as `-5%`, which clap would take for another flag: the value's own
+/// Joins a flag and a value such as `-5%`, which clap would take for another flag. The value's own
 /// error then names the flag and the remedy.
 fn with_negatives(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let is_negative =
@@ -170,7 +170,7 @@ fn read(words: &[OsString]) -> Result<Cli, clap::Error> {
     Cli::from_arg_matches(&command().try_get_matches_from(words)?)
 }
 
-/// Says what is not UTF-8: clap says only that something is. Without the value, which may be
+/// Says which word is not UTF-8; clap says only that one is. The value is left out, since it may be
 /// secret.
 fn not_text(words: &[OsString]) -> String {
     let named = |at: usize| {
@@ -188,8 +188,8 @@ fn not_text(words: &[OsString]) -> String {
     format!("the value of {} is not UTF-8: write it in UTF-8", wrong.join(" and "))
 }
 
-/// Says which variables and lines of the file an error is about: clap names flags, which nobody may
-/// have written. It is about those without which it would not be the same.
+/// Says which variables and lines of the file an error is about: clap names flags, which the user
+/// may not have written. The error is about those without which it would differ.
 fn with_places(error: clap::Error, words: &[OsString], lines: &[Line]) -> clap::Error {
     if !error.use_stderr() {
         return error;
@@ -221,8 +221,7 @@ fn with_places(error: clap::Error, words: &[OsString], lines: &[Line]) -> clap::
     clap::Error::raw(error.kind(), format!("{said}{places}"))
 }
 
-/// Returns what clap says with addresses as they may be shown: it repeats a word that is one too
-/// many.
+/// Returns clap's message with addresses as they may be shown: clap repeats a superfluous word.
 fn without_secrets(said: &str, words: &[OsString]) -> String {
     let values =
         words.iter().filter_map(|word| word.to_str()).map(|word| match word.split_once('=') {
@@ -231,7 +230,7 @@ fn without_secrets(said: &str, words: &[OsString]) -> String {
         });
     let mut addresses: Vec<&str> =
         values.filter(|value| value.contains("://") || value.contains('@')).collect();
-    // One may begin another.
+    // One address may be a prefix of another.
     addresses.sort_by_key(|address| std::cmp::Reverse(address.len()));
     addresses.into_iter().fold(said.to_owned(), |said, address| {
         said.replace(address, &Address::new(address).to_string())

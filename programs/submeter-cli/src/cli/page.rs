@@ -18,7 +18,7 @@ pub(crate) struct AccessArgs {
 }
 
 impl AccessArgs {
-    /// Writes what was given again, for a line to paste into a shell.
+    /// Writes the given flags again, for a line to paste into a shell.
     pub(crate) fn flags(&self) -> String {
         let files = [("--token-file", &self.token_file), ("--ca-file", &self.ca_file)];
         let given = files.iter().filter_map(|(flag, file)| Some((flag, file.as_ref()?)));

@@ -232,7 +232,7 @@ pub(crate) struct ServeArgs {
     pub(crate) log: LogArgs,
 }
 
-/// Writes flags for the cache's own names of settings. What is a part of a tenant's path stays.
+/// Replaces the cache's own names of settings by flags. What is part of a tenant's path stays.
 pub(crate) fn in_flags(text: &str) -> String {
     let flag = |word| match word {
         "memory_max" => "--memory",

@@ -62,7 +62,7 @@ pub(crate) struct StatArgs {
     pub(crate) page: PageArgs,
 }
 
-/// What is counted unless events are named: perf's own choice.
+/// The default events, the same as perf's.
 const EVENTS: &str = "task-clock,context-switches,cpu-migrations,page-faults,cycles,instructions,\
                       branches,branch-misses";
 
@@ -71,7 +71,7 @@ const INTERVAL_MIN_MS: u64 = 10;
 /// The longest interval: a day.
 const INTERVAL_MAX_MS: u64 = 86_400_000;
 
-/// Without one nothing tells two fields apart.
+/// Parses the separator; without one, nothing separates two fields.
 fn separator(text: &str) -> Result<String, String> {
     let some = Some(text.to_owned()).filter(|text| !text.is_empty());
     some.ok_or_else(|| "it is empty: give what stands between fields, such as ','".to_owned())
@@ -81,8 +81,8 @@ fn separator(text: &str) -> Result<String, String> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Names(pub(crate) Vec<String>);
 
-/// Parts a list at its commas. A name may have one, as a key of the cache may: `\,` is that, `\\` a
-/// backslash, and a backslash before anything else one as well.
+/// Splits a list at its commas. A name may contain a comma, as a key of the cache may: `\,` stands
+/// for it, `\\` for a backslash, and a backslash before anything else for itself.
 fn names(list: &str) -> Result<Names, Infallible> {
     let mut names = vec![String::new()];
     let mut marks = list.chars().peekable();

@@ -11,10 +11,11 @@ use super::serve::ServeArgs;
 
 const PREFIX: &str = "SUBMETER_";
 
-/// Flags whose values have whatever mark could stand between two in a variable.
+/// Flags whose values may contain any character that could separate two values in a variable.
 const WITHOUT: [&str; 2] = ["tenant-limit", "limit-fleet"];
 
-/// Variables that other parts and programs of this project read, and so no misspelt ones.
+/// Variables that other parts and programs of this project read, and that are therefore not
+/// misspelt.
 const OTHERS: [&str; 17] = [
     "BANK_SCHEDULES",
     "BLESS",
@@ -35,7 +36,7 @@ const OTHERS: [&str; 17] = [
     "VERSION",
 ];
 
-/// Beginnings of such variables, and of those that Kubernetes sets for a service called submeter.
+/// Prefixes of such variables, and of those that Kubernetes sets for a service called submeter.
 const OTHER_PREFIXES: [&str; 5] = ["FUZZ_", "PORT", "SERVICE_", "TEST_", "TORTURE_"];
 
 /// Returns the variable that stands for a flag, if one does.
@@ -44,11 +45,11 @@ pub(super) fn variable(arg: &Arg) -> Option<String> {
     Some(format!("{PREFIX}{}", long.to_uppercase().replace('-', "_")))
 }
 
-/// Flags that close a door: to take an empty variable for none would leave it open.
+/// Flags that close a door: ignoring their empty variables would leave it open.
 const DOORS: [&str; 4] = ["auth-file", "tls-cert", "tls-key", "token-file"];
 
-/// Lets no variable count that is empty or blank, as those are that a file of a service or of
-/// containers gives no value, or that is called `unset`.
+/// Ignores the variable called `unset`, and each that is empty or blank: service and container
+/// files leave variables without a value like that.
 pub(super) fn without_empty(command: Command, unset: &str) -> Command {
     let is_ignored = |arg: &Arg, name: &OsStr| {
         let is_door = arg.get_long().is_some_and(|long| DOORS.contains(&long));
@@ -62,7 +63,7 @@ pub(super) fn without_empty(command: Command, unset: &str) -> Command {
     heeded.mut_subcommands(|command| without_empty(command, unset))
 }
 
-/// Returns the flags for which variables stand that are set, with their names.
+/// Returns the flags whose variables are set, with the variables' names.
 pub(super) fn set(command: &Command) -> BTreeSet<(String, String)> {
     let own = command.get_arguments().filter_map(|arg| {
         let name = arg.get_env()?.to_str().filter(|name| std::env::var_os(name).is_some())?;
@@ -71,7 +72,7 @@ pub(super) fn set(command: &Command) -> BTreeSet<(String, String)> {
     own.chain(command.get_subcommands().flat_map(set)).collect()
 }
 
-/// Returns the names of this project's variables that are set to what is not UTF-8.
+/// Returns the names of this project's variables whose values are not UTF-8.
 pub(super) fn not_text() -> impl Iterator<Item = String> {
     let is_ours = |name: &OsString| name.to_str().is_some_and(|name| name.starts_with(PREFIX));
     let set =
@@ -79,7 +80,7 @@ pub(super) fn not_text() -> impl Iterator<Item = String> {
     set.filter_map(|(name, _)| name.into_string().ok())
 }
 
-/// Returns a line for each variable of the environment that looks like one of `serve` and is none.
+/// Returns a line for each variable of the environment that looks like one of `serve` but is not.
 pub(crate) fn misspelt() -> Vec<String> {
     let serve = ServeArgs::augment_args(Command::new("serve"));
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
@@ -116,7 +117,7 @@ fn why_not(name: &str, serve: &Command) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// What looks like a variable of `serve` is told from what is another program's.
+    /// What looks like a variable of `serve` is distinguished from another program's.
     #[test]
     fn variables_of_other_programs_are_left_alone() {
         let serve = ServeArgs::augment_args(Command::new("serve"));

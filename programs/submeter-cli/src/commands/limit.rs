@@ -14,7 +14,7 @@ pub(crate) fn run(command: &LimitCommand) -> Result<ExitCode, Failure> {
     let now = client.set_limits(&args.path, &args.limits.join(","))?;
     let (path, limits) = (submeter::visible(&now.path), show::plain(&now.limits));
     let limits = if now.limits.is_empty() { "no limits of its own" } else { &*limits };
-    // The server's words, for a shell.
+    // The server's answer, quoted for a shell.
     let [undo, path_word] = [&now.undo, &now.path].map(|text| show::shell_word(text));
     let url = client.url();
     let access = args.access.flags();

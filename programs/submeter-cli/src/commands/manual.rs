@@ -1,5 +1,5 @@
-//! `submeter completions` and `submeter man`: what a package installs beside the binary, made from
-//! the definition that parses the command line, so that it cannot disagree with it.
+//! `submeter completions` and `submeter man`: what a package installs beside the binary. Both are
+//! generated from the definition that parses the command line, so they cannot disagree with it.
 
 #[cfg(feature = "manual")]
 use std::io;
@@ -21,7 +21,7 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Result<ExitCode, Failure> {
     print(&script)
 }
 
-/// Prints the manual page of the command, or writes those of all its commands to a folder.
+/// Prints the manual page of the command, or writes the pages of all its commands to a folder.
 #[cfg(feature = "manual")]
 pub(crate) fn man(args: &ManArgs) -> Result<ExitCode, Failure> {
     if let Some(folder) = &args.out {
@@ -39,7 +39,7 @@ pub(crate) fn man(args: &ManArgs) -> Result<ExitCode, Failure> {
     print(&page)
 }
 
-/// Writes a page for a command and each below it.
+/// Writes a page for a command and for each command below it.
 #[cfg(feature = "manual")]
 fn pages(command: clap::Command, folder: &Path) -> io::Result<()> {
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
@@ -48,7 +48,7 @@ fn pages(command: clap::Command, folder: &Path) -> io::Result<()> {
     dated(command).generate_to(folder).map(drop)
 }
 
-/// A page without a date is one that tools complain of.
+/// Supplies the date: tools complain of a page without one.
 #[cfg(feature = "manual")]
 fn dated(command: clap::Command) -> clap_mangen::Man {
     let page = clap_mangen::Man::new(command);
@@ -57,7 +57,7 @@ fn dated(command: clap::Command) -> clap_mangen::Man {
 
 #[cfg(feature = "manual")]
 fn print(text: &[u8]) -> Result<ExitCode, Failure> {
-    // Both are made of the texts of this program.
+    // Both are made from this program's own texts.
     let text = String::from_utf8_lossy(text);
     submeter_terminal::print(&text).map(|()| ExitCode::SUCCESS).map_err(Failure::new)
 }

@@ -13,7 +13,7 @@ use submeter_terminal::{self as show, BOLD, DIM, Failure, signals};
 use crate::cli::BankServeArgs;
 use crate::logger;
 
-/// The longest that leases may last.
+/// Maximum duration of leases.
 const LONGEST: Duration = Duration::from_secs(3600);
 
 /// Runs the command.
@@ -39,7 +39,7 @@ fn serve(args: &BankServeArgs) -> Result<ExitCode, Failure> {
     }
     let learns = ledger.learns();
     let bank = Arc::new(MemoryBank::from(ledger));
-    // Before anything is lent, and no less than what an earlier one lent for.
+    // Noted before anything is lent, and no shorter than what an earlier bank lent for.
     let longest =
         if let Past::LentFor(before) = past { before.max(args.lease) } else { args.lease };
     note(&lock, longest).map_err(|e| {
@@ -70,12 +70,12 @@ fn serve(args: &BankServeArgs) -> Result<ExitCode, Failure> {
         let own = args.lease;
         tokio::spawn(async move {
             tokio::time::sleep(longest).await;
-            // Where this fails, the next one learns for longer than it need.
+            // If this fails, the next bank learns for longer than necessary.
             let _ = note(&lock, own);
         });
         match args.seconds {
             Some(seconds) => {
-                // Either way it is time.
+                // Either way the time is over.
                 let _ = tokio::time::timeout(seconds, signals::arrived(signals)).await;
             }
             None => signals::arrived(signals).await,
@@ -86,7 +86,8 @@ fn serve(args: &BankServeArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Refuses leases that are of no use. The longest, since the next bank lends nothing for as long.
+/// Refuses leases of a useless duration. Very long ones are useless too, since the next bank lends
+/// nothing for that long.
 fn check(lease: Duration) -> Result<(), Failure> {
     let refuse =
         |why: &str| Err(Failure::new(format_args!("--lease {}: {why}", lease.as_secs_f64())));
@@ -107,8 +108,8 @@ fn lock_of(socket: &Path) -> PathBuf {
     lock.into()
 }
 
-/// The lock of a server stays when it ends, and says for how long it lent: without one this is the
-/// first, and nothing was lent.
+/// Reads a server's lock. It stays when the server ends, and says for how long the server lent.
+/// Without a lock this is the first server, and nothing was lent.
 fn past(lock: &Path, lease: Duration) -> Past {
     match std::fs::read_to_string(lock) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Past::None,
@@ -119,9 +120,8 @@ fn past(lock: &Path, lease: Duration) -> Past {
     }
 }
 
-/// Writes the longest time for which leases may last that live. In one write of one width, so that
-/// a process that is killed leaves the one number or the other; no lease outlives a crash of the
-/// host.
+/// Writes the longest duration of leases that may still be live. One write of fixed width is used,
+/// so that a killed process leaves either number; no lease outlives a crash of the host.
 fn note(lock: &Path, longest: Duration) -> std::io::Result<()> {
     let micros = u64::try_from(longest.as_micros()).unwrap_or(u64::MAX);
     let mut file = File::options().create(true).truncate(false).write(true).open(lock)?;

@@ -1,5 +1,5 @@
 //! `submeter fleet demo`: a bank, three servers in processes of their own, and load that moves
-//! between them. At the end it says whether the fleet kept its one limit.
+//! between them. At the end it reports whether the fleet kept its one limit.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::os::unix::fs::DirBuilderExt;
@@ -27,28 +27,28 @@ const SERVERS: usize = 3;
 /// The name of the bank's socket in the directory.
 const BANK: &str = "bank";
 
-/// Short, so that a look of some seconds sees leases move.
+/// Short, so that a few seconds of watching show leases move.
 const TTL: Duration = Duration::from_secs(3);
 
 /// How long most of the load goes to one server, before it moves to the next.
 const PHASE: Duration = Duration::from_secs(5);
 
-/// Requests per second that clients send to the busy server and to each other one: together more
-/// than the limit.
+/// Requests per second that clients send to the busy server and to each of the others: together
+/// more than the limit.
 const BUSY: u32 = 3_200;
 const OTHERS: u32 = 400;
 
-/// What is read within this time was so at one moment: a member asks the bank no sooner again.
+/// What is read within this time was true at one moment: a member asks the bank no sooner again.
 const ONE_MOMENT: Duration = Duration::from_millis(50);
 
-/// With fewer looks than this a machine was too busy for a verdict on what was held.
+/// With fewer looks than this, the machine was too busy for a verdict on what was held.
 const LOOKS_MIN: u64 = 4;
 
 /// Values of a kibibyte that expire, so that memory follows the load.
 const CLIENTS: &str = "tenant,key_bytes,value_bytes,request_rate_kqps,zipf_alpha,wss_mb_no_ttl,\
                        operations,ttls\nacme,24,1024,1,0.6,16,get=0.5;set=0.5,3s:1\n";
 
-/// Runs the command. A limit that was exceeded makes the exit code 1.
+/// Runs the command. An exceeded limit sets the exit code to 1.
 pub(super) fn run(args: &FleetDemoArgs) -> Result<ExitCode, Failure> {
     let early = signals::Early::new().map_err(|e| failed("cannot listen to signals", &e))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -85,10 +85,10 @@ fn failed(what: &str, error: &dyn std::fmt::Display) -> Failure {
     Failure::new(format_args!("{what}: {error}"))
 }
 
-/// A directory that is removed with all that is in it.
+/// A directory that is removed with its contents.
 struct Directory(PathBuf);
 
-/// What the name of each begins with.
+/// The prefix of each directory's name.
 const DIRECTORY: &str = "submeter-fleet-";
 
 impl Directory {
@@ -102,8 +102,9 @@ impl Directory {
         Ok(Directory(path))
     }
 
-    /// Removes those of demos that were killed: their bank is there, and nobody listens at it. A
-    /// process id would not tell, which another container with the same directory does not see.
+    /// Removes the directories of demos that were killed: their bank's socket exists, but nothing
+    /// listens on it. A process id would not decide it: another container with the same directory
+    /// does not see the process.
     fn remove_left() {
         let entries = std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
         for entry in entries {
@@ -112,7 +113,7 @@ impl Directory {
                 && UnixStream::connect(entry.path().join(BANK))
                     .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
             {
-                // One of another user stays.
+                // A directory of another user stays.
                 let _ = std::fs::remove_dir_all(entry.path());
             }
         }
@@ -121,7 +122,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // What stays the next demo removes.
+        // What remains is removed by the next demo.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -138,7 +139,7 @@ struct Server {
     seen: Seen,
 }
 
-/// What a server says of the tenant.
+/// A server's figures of the tenant.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     memory: u64,
@@ -151,7 +152,7 @@ struct Verdict {
 }
 
 struct Demo {
-    // In the order in which they end.
+    // In the order in which they are ended.
     servers: Vec<Server>,
     server: Option<SocketServer>,
     bank: Arc<Logged>,
@@ -208,7 +209,7 @@ impl Demo {
         text
     }
 
-    /// Has most clients go to one server, and to the next after a while.
+    /// Makes most clients use one server, and the next one after a while.
     fn drive(&mut self, at: Duration) -> Result<(), Failure> {
         let phase = (at.as_millis() / PHASE.as_millis()) as usize;
         if self.phase.replace(phase) == Some(phase) {
@@ -222,7 +223,7 @@ impl Demo {
         Ok(())
     }
 
-    /// Reads what all servers use, twice: what is the least of both was so at one moment, if no
+    /// Reads what all servers use, twice. The lesser values were all true at one moment, if no
     /// member can have asked the bank twice in between.
     fn look(&mut self) -> Result<(), Failure> {
         let began = Instant::now();
@@ -242,8 +243,8 @@ impl Demo {
                 self.excess.push(format!("{memory} bytes held of {memory_max}"));
             }
         }
-        // All that was ever granted is no more than was earned since the first lease, and a unit
-        // of each server.
+        // The sum ever granted is at most what was earned since the first lease, plus a unit per
+        // server.
         let granted: u64 = first.iter().map(|seen| seen.granted).sum();
         let earned = u128::from(*rate) * self.bank.lends_for().as_millis() / 1000;
         if u128::from(granted) > earned + SERVERS as u128 {
@@ -286,7 +287,7 @@ impl Demo {
         show::table(&["", "memory lease", "held", "rate lease"], &rows, true) + "\n"
     }
 
-    /// Ends all, and says whether the limit was kept.
+    /// Ends everything, and says whether the limit was kept.
     fn verdict(&mut self, took: Duration) -> Verdict {
         let granted: u64 = self.servers.iter().map(|server| server.seen.granted).sum();
         for server in &mut self.servers {
@@ -316,7 +317,7 @@ impl Demo {
         let kept = match (is_kept, self.looks >= LOOKS_MIN) {
             (false, _) => "EXCEEDED",
             (true, true) => "kept: no sum was above it",
-            // No failure: the bank's log, which is of every moment, has shown none.
+            // Not a failure: the bank's log, which covers every moment, has shown none.
             (true, false) => "kept by the leases; too few looks at what was held: a busy machine",
         };
         text.push_str(&format!("limit   {kept}\n"));
@@ -333,7 +334,7 @@ impl Server {
         command.arg(format!("unix:{}", bank.display()));
         command.arg("--limit-fleet").arg(format!("{TENANT}={LIMITS}"));
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        // Ctrl-C is for this process, which ends the others when it has looked at them.
+        // Ctrl-C is for this process, which ends the others after a last look at them.
         let child = command.process_group(0).spawn();
         let mut child = child.map_err(|e| failed("cannot start a server", &e))?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
@@ -372,7 +373,7 @@ impl Server {
         load.arg(clients).args(["--connections", "2", "--rate", &rate.to_string()]);
         load.args(["--seconds", "3600", "--seed", &(phase + 1).to_string()]);
         load.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        // Ends by itself when its server does.
+        // It ends by itself when its server does.
         let load = load.process_group(0).spawn();
         self.load = Some(load.map_err(|e| failed("cannot start the load", &e))?);
         Ok(())

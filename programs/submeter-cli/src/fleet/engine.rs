@@ -1,4 +1,4 @@
-//! The bank of an address.
+//! The bank at an address.
 
 use std::error::Error;
 use std::fmt;
@@ -22,13 +22,13 @@ pub(crate) enum Engine {
     Etcd(Box<EtcdBank>),
 }
 
-/// What a build may lack: the feature, how people call it, and whether this build has it.
+/// A part that a build may lack: the feature, its name for people, and whether this build has it.
 type Part = (&'static str, &'static str, bool);
 const ETCD: Part = ("etcd", "etcd", cfg!(feature = "etcd"));
 const REDIS: Part = ("redis", "Redis", cfg!(feature = "redis"));
 const TLS: Part = ("tls", "TLS", cfg!(feature = "tls"));
 
-/// Says which of these parts are missing and how to build the command with them, if any are.
+/// Says which of these parts are missing, if any, and how to build the command with them.
 fn missing(parts: &[Part]) -> Option<String> {
     let missing = || parts.iter().filter(|(.., is_there)| !is_there);
     let features: Vec<&str> = missing().map(|&(feature, ..)| feature).collect();
@@ -47,7 +47,7 @@ impl Engine {
     pub(crate) fn new(address: &Address, service: &ServiceArgs) -> Result<Engine, Failure> {
         let url = match address.url() {
             Ok(url) => Some(url),
-            // A path, which has none.
+            // A path, which has no scheme.
             Err(AddressError::Scheme) => None,
             Err(error) => {
                 return Err(Failure::new(format_args!("cannot ask {address}: {error} (--bank)")));
@@ -118,8 +118,8 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Has a bank trust and show from now on what the files of flags had, if any were named.
-    /// Changes nothing where that is bad.
+    /// Makes a bank use the current contents of the certificate files from now on, if flags named
+    /// any. A bad file changes nothing.
     pub(crate) fn renew(
         &mut self,
         certificates: &Certificates,
@@ -133,7 +133,7 @@ impl Engine {
                 return Ok(());
             }
             match self {
-                // It has none.
+                // A socket has no certificates.
                 Engine::Socket(_) => {}
                 #[cfg(feature = "redis")]
                 Engine::Redis(bank) => bank
@@ -156,17 +156,17 @@ fn wrong(error: &dyn Error, address: &Address) -> Failure {
     Failure::new(format_args!("{}, not {address} (--bank)", in_one_line(error)))
 }
 
-/// What the files of the flags have, in PEM. A build without TLS has refused the flags.
+/// The contents of the files that flags name, in PEM. A build without TLS has refused the flags.
 pub(crate) struct Certificates {
     #[cfg(all(feature = "tls", any(feature = "etcd", feature = "redis")))]
     authorities: Option<Vec<u8>>,
-    /// With its key.
+    /// The certificate with its key.
     #[cfg(all(feature = "tls", any(feature = "etcd", feature = "redis")))]
     own: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Certificates {
-    /// Reads the files, which may be pipes: it may wait.
+    /// Reads the files. They may be pipes, so it may wait.
     #[cfg(all(feature = "tls", any(feature = "etcd", feature = "redis")))]
     pub(crate) fn read(service: &ServiceArgs) -> Result<Certificates, Failure> {
         use crate::tls::{certificates, private_key};
@@ -185,7 +185,7 @@ impl Certificates {
     }
 }
 
-/// Runs the same on each.
+/// Runs the same code on each kind of bank.
 macro_rules! each {
     ($engine:expr, $bank:ident => $call:expr) => {
         match $engine {
@@ -228,7 +228,7 @@ impl Operate for Engine {
     }
 }
 
-/// Why a bank has not answered, or has refused: an error with its causes, in one line.
+/// Why a bank has not answered, or has refused: an error with its causes, on one line.
 #[derive(Clone, Debug)]
 pub(crate) struct EngineError {
     line: String,
@@ -236,12 +236,12 @@ pub(crate) struct EngineError {
 }
 
 impl EngineError {
-    /// Makes one of a bank that refuses.
+    /// Makes the error of a bank that refuses.
     pub(crate) fn refused(line: String) -> EngineError {
         EngineError { line, is_refused: true }
     }
 
-    /// Returns whether the bank was there, and refused.
+    /// Returns whether the bank answered, and refused.
     pub(crate) fn is_refused(&self) -> bool {
         self.is_refused
     }
@@ -250,7 +250,7 @@ impl EngineError {
 pub(super) fn in_one_line(error: &dyn Error) -> String {
     let causes = std::iter::successors(error.source(), |&error| error.source());
     causes.map(ToString::to_string).fold(error.to_string(), |line, cause| {
-        // Some repeat what caused them.
+        // Some errors repeat their cause.
         if line.contains(&cause) { line } else { format!("{line}: {cause}") }
     })
 }

@@ -1,4 +1,4 @@
-//! A bank that writes down what it lends, so that the sums can be checked apart from its ledger.
+//! A bank that logs what it lends, so that the sums can be checked independently of its ledger.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -49,7 +49,7 @@ impl Log {
         }
         for (want, lease) in request.wants.iter().zip(&answer.leases) {
             let held = self.held.entry(lease.budget.clone()).or_default();
-            // Until the answer arrives it uses what it has.
+            // Until the answer arrives, the member uses what it has.
             let most =
                 if want.budget == lease.budget { want.has.max(lease.amount) } else { u64::MAX };
             held.insert(request.epoch, (most, now + answer.ttl));
@@ -65,7 +65,7 @@ impl Bank for Logged {
     type Error = RefusedError;
 
     fn exchange(&self, request: &Request) -> Result<Answer, RefusedError> {
-        // Locked for the whole, so that the log is in the order of the ledger.
+        // Locked throughout, so that the log is in the order of the ledger.
         let mut log = self.log.lock();
         let now = Instant::now();
         let answer = self.bank.exchange(request)?;

@@ -1,4 +1,4 @@
-//! `submeter fleet status`: who holds what of each limit.
+//! `submeter fleet status`: which member holds how much of each limit.
 
 use std::process::ExitCode;
 
@@ -10,11 +10,12 @@ use submeter_terminal::{self as show, Failure};
 use super::{Engine, EngineError};
 use crate::cli::{FleetStatusArgs, MEMORY, RATE};
 
-/// What a bank says, as JSON has it.
+/// The bank's answer, as JSON.
 #[derive(Serialize)]
 struct StatusDoc {
     bank: String,
-    /// Whether it lends nothing new for the moment, as it does not know yet what was lent before.
+    /// Whether the bank lends nothing new for the moment, because it does not know yet what was
+    /// lent before.
     learns: bool,
     limits: Vec<LimitDoc>,
 }
@@ -26,7 +27,7 @@ struct LimitDoc {
     limit: u64,
     floors: u64,
     per_member: Option<u64>,
-    /// What all hold together.
+    /// The sum that all members hold.
     lent: u64,
     leases: Vec<LeaseDoc>,
 }
@@ -34,7 +35,7 @@ struct LimitDoc {
 #[derive(Serialize)]
 struct LeaseDoc {
     member: String,
-    /// In hexadecimal: as a number it is beyond what many readers of JSON keep whole.
+    /// In hexadecimal: as a number it exceeds what many JSON readers keep exactly.
     epoch: String,
     amount: u64,
     wants: u64,

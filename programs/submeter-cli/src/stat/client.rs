@@ -15,10 +15,10 @@ use submeter_terminal::Failure;
 
 type Sender = mpsc::Sender<Result<StatDoc, Failure>>;
 
-/// How long the server may take to answer.
+/// Time limit for the server's answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A connection that has not started to count yet.
+/// A connection that does not count yet.
 pub(super) struct Client {
     page: Page,
     query: String,
@@ -47,7 +47,7 @@ impl Client {
         &self.page.url
     }
 
-    /// Starts to count; the channel closes when the server ends the count.
+    /// Starts to count. The channel closes when the server ends the count.
     pub(super) fn connect(&self) -> mpsc::Receiver<Result<StatDoc, Failure>> {
         let (sender, receiver) = mpsc::channel(16);
         let (page, query, agent) = (self.page.clone(), self.query.clone(), self.agent.clone());

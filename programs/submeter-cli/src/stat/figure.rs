@@ -5,11 +5,11 @@ use submeter_http::wire::stat::{CountDoc, StateDoc};
 /// One event's count, prepared for printing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Figure {
-    /// The value, scaled to the whole time, or perf's text for why there is none.
+    /// The value, scaled to the whole time, or perf's text for the reason there is none.
     pub(super) value: Result<Amount, &'static str>,
     /// The unit of the value; empty for a count.
     pub(super) unit: &'static str,
-    /// The share of the time that it was on a counter, in hundredths of a percent.
+    /// The share of the time that the event was on a counter, in hundredths of a percent.
     pub(super) running: u64,
     pub(super) running_ns: u64,
 }
@@ -18,7 +18,7 @@ pub(super) struct Figure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Amount {
     Count(u64),
-    /// Shown in milliseconds.
+    /// A time, shown in milliseconds.
     Nanoseconds(u64),
 }
 
@@ -39,7 +39,7 @@ impl Figure {
         Figure { value, unit, running, running_ns: count.running_ns }
     }
 
-    /// Formats the share of the time that it was on a counter: `100.00`.
+    /// Formats the share of the time that the event was on a counter: `100.00`.
     pub(super) fn percent(&self) -> String {
         format!("{}.{:02}", self.running / 100, self.running % 100)
     }
@@ -98,7 +98,7 @@ pub(super) fn between(before: &CountDoc, now: &CountDoc) -> CountDoc {
             *value = value.saturating_sub(earlier);
         }
         if delta.running_ns == 0 && delta.enabled_ns > 0 {
-            // The event waited for a counter all the time.
+            // The event waited for a counter the whole time.
             delta.state = StateDoc::NotCounted;
         }
     }
@@ -142,7 +142,8 @@ mod tests {
         assert_eq!(between(&at(5, 10, 8), &at(9, 30, 20)), at(4, 20, 12));
         let first = count("cycles", StateDoc::NotCounted, 0, 0);
         assert_eq!(between(&first, &at(9, 30, 20)), at(9, 30, 20));
-        // No time passed, so the count is 0; time passed without a counter, so there is no count.
+        // No time passed, so the count is 0. In the other case time passed without a counter, so
+        // there is no count.
         assert_eq!(between(&at(5, 10, 8), &at(5, 10, 8)), at(0, 0, 0));
         assert_eq!(between(&at(5, 10, 8), &at(5, 20, 8)).state, StateDoc::NotCounted);
     }

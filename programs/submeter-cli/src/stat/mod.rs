@@ -1,8 +1,8 @@
 //! `submeter stat`: perf events of a running server's tenants, printed in the format of `perf
 //! stat`.
 //!
-//! The server counts while the connection is open and sends totals; an interval's counts are the
-//! difference of two totals.
+//! The server counts while the connection is open and sends totals; the counts of an interval are
+//! the difference of two totals.
 
 mod client;
 mod figure;
@@ -20,7 +20,7 @@ use crate::cli::{Names, StatArgs};
 use submeter_terminal::signals;
 use submeter_terminal::{Destination, Failure};
 
-/// The interval if none is printed and none ends the run: the totals that the server sends in
+/// The interval if none is printed and none ends the run. The totals that the server sends in
 /// between are enough for Ctrl-C.
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &StatArgs) -> Result<ExitCode, Failure> {
     if let Some(separator) = &args.field_separator {
         plan::told_apart(&wanted, separator)?;
     }
-    // The server's interval is the one that is printed, or the one that ends the run.
+    // The server's interval is the printed one, or else the one that ends the run.
     let every = args.interval.or(args.timeout).unwrap_or(DAY);
     let client = Client::new(&args.page, &wanted, every)?;
     let format = match (&args.field_separator, args.json) {
@@ -81,7 +81,7 @@ pub(crate) fn run(args: &StatArgs) -> Result<ExitCode, Failure> {
         printer.end(is_whole)?;
         Ok(ExitCode::SUCCESS)
     });
-    // The reading thread would otherwise wait for the server's next totals.
+    // Otherwise the reading thread would wait for the server's next totals.
     runtime.shutdown_background();
     result
 }

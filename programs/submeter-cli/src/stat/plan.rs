@@ -4,7 +4,7 @@ use submeter::perf::{self, EventGroup};
 
 use submeter_terminal::Failure;
 
-/// Events that count together, and their group's path; `None` for the whole process.
+/// Events that are counted together, and the path of their group; `None` for the whole process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) group: Option<String>,
@@ -57,7 +57,7 @@ pub(super) fn wanted(
     Ok(wanted)
 }
 
-/// Refuses a separator after which a group's field would be two.
+/// Refuses a separator that would split a group's field in two.
 pub(super) fn told_apart(wanted: &[Wanted], separator: &str) -> Result<(), Failure> {
     let groups = wanted.iter().filter_map(|wanted| wanted.group.as_deref());
     match groups.into_iter().find(|group| group.contains(separator)) {
@@ -94,7 +94,7 @@ mod tests {
         failure.line().to_owned()
     }
 
-    /// Groups are assigned to events in order, a single one to all.
+    /// Groups are assigned to events in order, and a single group to all of them.
     #[test]
     fn groups_are_assigned_to_events_in_order() {
         let web = || Some("/acme/web".to_owned());

@@ -11,7 +11,7 @@ use submeter::visible;
 use submeter_http::wire::stat::{CountDoc, StatDoc, StateDoc};
 use submeter_terminal::{self as show, Destination, Failure, plain};
 
-/// Names the file that the counts go to.
+/// The flag that names the output file.
 pub(super) const FLAG: &str = "-o";
 
 /// The output format.
@@ -35,10 +35,10 @@ pub(super) struct Printer {
     /// The totals of runs before this one.
     runs: Vec<StatDoc>,
     out: Destination,
-    /// The file that intervals go to, since the first: what was there before is kept until there is
+    /// The output file, open since the first interval. Its previous content is kept until there is
     /// something to write.
     file: Option<File>,
-    /// Reasons that were printed, because each is printed only once.
+    /// The reasons already printed: each is printed only once.
     told: Vec<String>,
 }
 
@@ -49,7 +49,7 @@ impl Printer {
         Printer { format, url, intervals, last, shown, printed, runs, out, file, told }
     }
 
-    /// Keeps what was counted, as another run begins.
+    /// Stores the counts of a run when the next one begins.
     pub(super) fn end_run(&mut self) {
         self.runs.extend(self.last.take());
     }
@@ -104,10 +104,10 @@ impl Printer {
         text
     }
 
-    /// Prints the totals, or the counts after the last interval and the number of intervals. Of
-    /// several runs a last one that is not whole does not count.
+    /// Prints the totals, or the counts after the last interval and the number of intervals. If
+    /// there are several runs, an incomplete last one does not count.
     pub(super) fn end(&mut self, is_whole: bool) -> Result<(), Failure> {
-        // One that was cut short is no run like the others.
+        // A run that was cut short is not comparable to the others.
         let runs = &mut self.runs;
         let last = self.last.take().filter(|_| is_whole || runs.is_empty());
         let Some(totals) = last.or_else(|| runs.pop()) else {
@@ -148,7 +148,7 @@ impl Printer {
         self.write(&text).map(drop)
     }
 
-    /// Prints once on standard error why numbers are missing, in one line for one reason.
+    /// Prints once on standard error why numbers are missing, one line per reason.
     fn explain(&mut self, totals: &StatDoc) {
         let mut by_reason: Vec<(&str, Vec<&str>)> = Vec::new();
         for CountDoc { event, state, .. } in &totals.counts {
@@ -195,7 +195,7 @@ fn people(at_ns: Option<u64>, count: &CountDoc, figure: &Figure, took_ns: u64) -
     format!("{}\n", line.trim_end())
 }
 
-/// The group as people and spreadsheets have it; JSON has its name as it is.
+/// Returns the group's name as people and spreadsheets see it; JSON has the raw name.
 fn shown(count: &CountDoc) -> String {
     count.group.as_deref().map(|group| visible(group).to_string()).unwrap_or_default()
 }
@@ -259,14 +259,14 @@ fn json(at_ns: Option<u64>, count: &CountDoc, figure: &Figure, took_ns: u64) -> 
     serde_json::to_string(&line).map_or_else(|_| String::new(), |line| line + "\n")
 }
 
-/// Writes a line beside the counts.
+/// Writes a line apart from the counts.
 fn tell(line: &str) {
     show::tell(&format!("{}\n", plain(line)));
 }
 
-/// Returns the mean of several runs, and by which part of itself each mean may be wrong: the
-/// standard deviation over the root of their number, as perf has it. None where there is one run,
-/// or an event was not counted in each.
+/// Returns the mean of several runs, and the relative error of each mean: the standard deviation
+/// over the root of the number of runs, as perf computes it. The error is `None` if there is one
+/// run, or if an event was not counted in each.
 fn repeated(runs: &[StatDoc]) -> (StatDoc, Vec<Option<f64>>) {
     let n = runs.len() as u64;
     let mut mean = runs.last().expect("one run at least").clone();

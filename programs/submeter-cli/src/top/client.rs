@@ -18,10 +18,10 @@ use submeter_http::wire::totals::{self, TotalsDoc};
 use submeter_http::wire::{DetailDoc, FORMAT, LimitDoc, TreeDoc};
 use submeter_terminal::{self as show, Failure};
 
-/// How long an answer may take: that of a large tree on a busy machine takes a second.
+/// Time limit for an answer: that of a large tree on a busy machine takes a second.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The largest answer that is read: at about a kilobyte per tenant, a tree of a quarter million.
+/// Size limit for an answer: at about a kilobyte per tenant, a tree of a quarter million.
 const ANSWER_MAX: u64 = 256 << 20;
 
 /// How much of a refusal is shown, in characters.
@@ -34,7 +34,7 @@ pub(crate) struct Client {
     page: Page,
 }
 
-/// Where a page is, and what it is shown to answer.
+/// The address of a page, and the credentials to show there.
 #[derive(Clone, Debug)]
 pub(crate) struct Page {
     /// Without a slash at the end, and without user and password, so that it may be printed.
@@ -50,13 +50,13 @@ impl Client {
         Ok(Client { agent: config.timeout_global(Some(TIMEOUT)).build().into(), page })
     }
 
-    /// Makes a client of each of several servers, or says what is wrong with one address.
+    /// Makes a client for each of several servers, or says what is wrong with an address.
     pub(crate) fn each(access: &AccessArgs, urls: &[Address]) -> Result<Vec<Client>, Failure> {
         urls.iter().map(|url| Client::new(&access.page(url))).collect()
     }
 
-    /// As [`Client::each`], with one client of a server that is named twice, so that nothing of it
-    /// is added twice.
+    /// The same as [`Client::each`], with a single client for a server that is named twice, so that
+    /// none of its figures are added twice.
     pub(super) fn distinct(access: &AccessArgs, urls: &[Address]) -> Result<Vec<Client>, Failure> {
         let mut seen = HashSet::new();
         let mut clients = Client::each(access, urls)?;
@@ -74,7 +74,7 @@ impl Client {
         self.tree_and_text().map(|(tree, _)| tree)
     }
 
-    /// Asks for the tree, and keeps its JSON as the server wrote it.
+    /// Requests the tree, and keeps its JSON as the server wrote it.
     pub(super) fn tree_and_text(&self) -> Result<(TreeDoc, String), Failure> {
         let text = self.text("/api/tree")?;
         let tree = read("tree", FORMAT, &text);
@@ -82,7 +82,7 @@ impl Client {
         Ok((tree, text))
     }
 
-    /// Requests what to bill.
+    /// Requests the totals to bill.
     pub(crate) fn totals(&self) -> Result<TotalsDoc, Failure> {
         let totals = read("bill", totals::FORMAT, &self.text("/api/totals")?);
         totals.map_err(|why| Failure::new(format_args!("{}: {why}", self.url())))
@@ -102,14 +102,14 @@ impl Client {
         }
     }
 
-    /// Requests a group with its past. None if it has gone, or the server does not answer: what to
-    /// say of that, the tree says.
+    /// Requests a group with its past. `None` if the group is gone or the server does not answer;
+    /// the request for the tree reports that.
     pub(super) fn group(&self, path: &str) -> Option<DetailDoc> {
         let (status, text) = self.fetch("/api/group", &[("path", path)]).ok()?;
         (status == StatusCode::OK).then(|| serde_json::from_str(&text).ok())?
     }
 
-    /// Sets limits of a group, as the program writes them.
+    /// Sets limits of a group, written as the program writes them.
     pub(crate) fn set_limits(&self, path: &str, limits: &str) -> Result<LimitDoc, Failure> {
         let url = format!("{}/api/limit", self.url());
         let mut request = self.agent.post(url).query("path", path).header("X-Submeter", "1");
@@ -152,7 +152,8 @@ impl Client {
     }
 }
 
-/// Returns what an answer says to people, in one line; what to do where that is another server's.
+/// Returns an answer's message for people, on one line; or what to do if the answer is another
+/// server's.
 pub(crate) fn sentence(answer: &mut ureq::http::Response<ureq::Body>) -> String {
     let is_ours = answer.body().mime_type().is_some_and(|kind| kind.starts_with("text/plain"));
     let text = answer.body_mut().with_config().limit(ANSWER_MAX).read_to_string();
@@ -167,7 +168,7 @@ pub(crate) fn sentence(answer: &mut ureq::http::Response<ureq::Body>) -> String 
 
 /// Reads a document, or says why it cannot.
 fn read<T: DeserializeOwned>(name: &str, known: u32, text: &str) -> Result<T, String> {
-    /// What documents of all formats have.
+    /// The fields that documents of all formats have.
     #[derive(Deserialize)]
     struct Head {
         format: u32,
@@ -187,8 +188,8 @@ fn read<T: DeserializeOwned>(name: &str, known: u32, text: &str) -> Result<T, St
 }
 
 impl Page {
-    /// Reads the arguments: the address is `http://host:port`, or just `host:port`, with a user and
-    /// a password before it if the server asks for them. Returns how the server is asked, too.
+    /// Reads the arguments: the address is `http://host:port`, or just `host:port`, preceded by a
+    /// user and a password if the server asks for them. Also returns the configuration of requests.
     pub(crate) fn of(page: &PageArgs) -> Result<(Page, ConfigBuilder<AgentScope>), Failure> {
         let url = url(&page.url)?;
         let config = config(&page.access, &url)?;
@@ -210,7 +211,7 @@ fn config(access: &AccessArgs, url: &Url) -> Result<ConfigBuilder<AgentScope>, F
     let config = Agent::config_builder()
         // The server is usually local; a proxy for the web does not apply to it.
         .proxy(None)
-        // Its explanation is wanted, whatever the code.
+        // The server's explanation is wanted, whatever the status code.
         .http_status_as_error(false);
     #[cfg(feature = "tls")]
     if let Some(authorities) = &access.ca_file {
@@ -228,7 +229,7 @@ fn config(access: &AccessArgs, url: &Url) -> Result<ConfigBuilder<AgentScope>, F
 
 /// Returns the URL of a page without a slash at the end.
 fn url(address: &Address) -> Result<Url, Failure> {
-    // In quotes: it may have any character.
+    // Quoted: it may contain any character.
     let wrong = |why: &str| {
         let shown = address.to_string();
         let remedy = "give the page's address, as in http://127.0.0.1:9411";
@@ -276,8 +277,8 @@ pub(crate) fn unreachable(url: &str, error: &ureq::Error) -> Failure {
     Failure::new(format_args!("cannot reach {url}: {why}; {remedy}"))
 }
 
-/// Returns what helps against an error that is known by its text alone: those of certificates are
-/// not in the types of a build without TLS.
+/// Returns the remedy for an error that is known only by its text: a build without TLS does not
+/// have the error types of certificates.
 fn remedy(why: &str) -> Option<&'static str> {
     let remedies = [
         (
@@ -345,7 +346,7 @@ mod tests {
         assert_eq!(client("h:1").expect("an address").page.authorization, None);
     }
 
-    /// A tree of another format is refused with both formats.
+    /// A tree of another format is refused, and the error names both formats.
     #[test]
     fn a_tree_of_another_format_is_refused() {
         let why = read::<TreeDoc>("tree", FORMAT, r#"{"format":7,"groups":"elsewhere"}"#)

@@ -5,7 +5,7 @@ use submeter_http::wire::{Placement, ViewDoc};
 use super::state::{Action, Column, State};
 
 impl State {
-    /// Returns what rows can be ordered by: the name, and each view that has a column.
+    /// Returns the columns that rows can be ordered by: the name, and each view that has a column.
     pub(super) fn columns(&self) -> Vec<Column> {
         let views: Vec<usize> = match &self.chosen {
             Some(keys) => keys.iter().filter_map(|key| self.view(key)).collect(),
@@ -30,8 +30,8 @@ impl State {
         self.columns().contains(&Column::View(view))
     }
 
-    /// Returns the view of which there is a graph: that by which rows are ordered, or else the
-    /// first that has a column.
+    /// Returns the view that the graph shows: the one by which rows are ordered, or else the first
+    /// that has a column.
     pub(super) fn graphed(&self) -> Option<usize> {
         match self.sort {
             Column::View(view) => (view < self.views.len()).then_some(view),
@@ -42,7 +42,8 @@ impl State {
         }
     }
 
-    /// Gives columns to the views with these keys, in this order, or names one that is none.
+    /// Gives columns to the views with these keys, in this order, or names a key that does not
+    /// exist.
     pub(super) fn choose(&mut self, keys: &[String]) -> Result<(), String> {
         let known = || -> String {
             let keys = self.choices().into_iter().map(|at| self.views[at].key.as_str());
@@ -66,7 +67,8 @@ impl State {
         Ok(())
     }
 
-    /// Handles what the open list of columns takes for itself, and returns whether it did.
+    /// Handles the actions that the open list of columns takes for itself, and returns whether it
+    /// did.
     pub(super) fn act_in_chooser(&mut self, action: Action) -> bool {
         let choices = self.choices();
         let last = choices.len().saturating_sub(1);
@@ -83,13 +85,13 @@ impl State {
             Action::Escape if self.is_help => return false,
             Action::Choose | Action::Escape => self.chooser = None,
             Action::Help | Action::Mouse | Action::Quit => return false,
-            // What would change rows that are hidden behind the list.
+            // Actions that would change the rows hidden behind the list.
             _ => {}
         }
         true
     }
 
-    /// A column that is added goes to the end, so that an order that was given stays.
+    /// Adds or removes a column. An added one goes to the end, so that a given order stays.
     fn toggle_column(&mut self, view: usize) {
         let columns = self.columns();
         let key = self.views[view].key.clone();
@@ -106,8 +108,8 @@ impl State {
         self.sort_by_a_column();
     }
 
-    /// Orders by the first column if that by which rows were ordered is gone: nobody would see why
-    /// they stand as they do.
+    /// Orders by the first column if the column by which rows were ordered is gone; otherwise their
+    /// order would be inexplicable.
     fn sort_by_a_column(&mut self) {
         let columns = self.columns();
         if !columns.contains(&self.sort) {

@@ -1,4 +1,4 @@
-//! Formats figures narrow enough for a column, and titles within a line.
+//! Formats figures narrow enough for a column, and titles for use within a sentence.
 
 use submeter_terminal::{self as show, three_digits};
 
@@ -17,7 +17,7 @@ pub(super) fn figure(shape: Shape, value: Option<f64>) -> String {
     }
 }
 
-/// A gauge that is below zero for a moment, because a subtraction came first, is shown as zero.
+/// Shows a gauge as zero when it is below zero for a moment, because a subtraction came first.
 fn whole(value: f64) -> u64 {
     value.max(0.0).round() as u64
 }
@@ -53,7 +53,7 @@ fn unscaled(n: f64) -> String {
     format!("{n:.digits$}")
 }
 
-/// Returns a title as it stands within a line: `CPU` and `p99` stay what they are.
+/// Returns a title as it is written within a sentence: `CPU` and `p99` stay as they are.
 pub(super) fn in_a_sentence(title: &str) -> String {
     let mut chars = title.chars();
     match (chars.next(), chars.next()) {

@@ -1,5 +1,5 @@
-//! All servers of a fleet as one tree: each tenant with what it uses on all of them, and below it
-//! on each.
+//! All servers of a fleet as one tree: each tenant with its use on all servers together, and below
+//! it on each one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
@@ -11,7 +11,7 @@ use submeter_terminal::Failure;
 
 use super::client::Client;
 
-/// The most views and metrics of all servers together: each row has a figure of each.
+/// Maximum number of views and metrics of all servers together: each row has a figure for each.
 const VIEWS_MAX: usize = 256;
 
 /// The tree of one server, and what the server is called.
@@ -20,10 +20,10 @@ struct Member {
     tree: TreeDoc,
 }
 
-/// Asks all servers at once, and adds up what those have that answer.
+/// Asks all servers at once, and adds up the trees of those that answer.
 ///
 /// # Errors
-/// That of the first server, if none answers.
+/// Returns the error of the first server if none answers.
 pub(super) fn tree(clients: &[Client]) -> Result<TreeDoc, Failure> {
     let answers: Vec<Result<TreeDoc, Failure>> = thread::scope(|scope| {
         let asked: Vec<_> = clients.iter().map(|client| scope.spawn(|| client.tree())).collect();
@@ -57,7 +57,7 @@ fn add_up(members: &[Member], notice: Option<String>) -> TreeDoc {
     let first = &members[0].tree;
     let mut views = first.views.clone();
     let mut schema = first.schema.clone();
-    // Other programs, or other versions of one.
+    // Other programs, or other versions of the same one.
     for tree in trees() {
         let known: BTreeSet<String> = views.iter().map(|view| view.key.clone()).collect();
         views.extend(tree.views.iter().filter(|view| !known.contains(&view.key)).cloned());
@@ -89,22 +89,23 @@ fn add_up(members: &[Member], notice: Option<String>) -> TreeDoc {
     }
 }
 
-/// What a server says, and that it is that server which does.
+/// Returns a server's verdicts, each naming the server.
 fn verdicts(member: &Member) -> impl Iterator<Item = VerdictDoc> + '_ {
-    // One of each kind, whatever it sends.
+    // At most one of each kind, whatever the server sends.
     member.tree.verdicts.iter().take(VerdictKind::ALL.len()).map(|verdict| {
         let text = verdict.text.trim_end_matches('.');
         VerdictDoc { text: format!("{text}, on {}.", member.name), ..verdict.clone() }
     })
 }
 
-/// One row for each group of any server, and below those without children one for each server.
+/// Returns one row for each group of any server, and below those without children one for each
+/// server.
 fn groups(members: &[Member], views: &[ViewDoc]) -> Vec<GroupDoc> {
     // Sorted by path, so that each comes before its children.
     let mut by_path: BTreeMap<&str, Vec<(&str, &GroupDoc)>> = BTreeMap::new();
     let mut inner = BTreeSet::new();
     for Member { name, tree } in members {
-        // Any server may be at the address: another path would be in the place of the root.
+        // Any server may be at the address: another path would take the place of the root.
         for group in tree.groups.iter().filter(|group| group.path.starts_with('/')) {
             by_path.entry(&group.path).or_default().push((name, group));
             if let Some(parent) = group.parent.and_then(|parent| tree.groups.get(parent)) {
@@ -135,16 +136,16 @@ fn groups(members: &[Member], views: &[ViewDoc]) -> Vec<GroupDoc> {
     groups
 }
 
-/// What a group has on several servers; the path and the place are the caller's to say.
+/// Returns a group's figures summed over several servers; the caller sets the path and the place.
 fn sum(parts: &[&GroupDoc], views: &[ViewDoc]) -> GroupDoc {
-    // What shares are weighed by: two servers' ratios of hits count by their requests.
+    // The weight of shares: two servers' hit ratios count by their requests.
     let weight = views.iter().find(|view| view.shape == Shape::Rate);
     let figure = |part: &GroupDoc, view: &ViewDoc| part.overview.get(&view.key)?.0;
     let of = |view: &ViewDoc| {
         let known = || parts.iter().filter_map(|part| Some((figure(part, view)?, *part)));
         let all = known().map(|(figure, _)| figure);
         let value = match view.shape {
-            // Those of the server that is worst.
+            // The figure of the worst server.
             Shape::Time => all.reduce(f64::max),
             Shape::Share if view.is_pressure => all.reduce(f64::max),
             Shape::Share => {
@@ -175,8 +176,8 @@ fn sum(parts: &[&GroupDoc], views: &[ViewDoc]) -> GroupDoc {
     GroupDoc { path: String::new(), depth: 0, parent: None, overview, values, rates }
 }
 
-/// Adds one server's value to the others'. Quantiles become those of the worst; of what differs in
-/// kind the first stays.
+/// Adds one server's value to the others'. Quantiles become those of the worst server; if the kinds
+/// differ, the first stays.
 fn add(sum: &mut ValueDoc, more: &ValueDoc) {
     match (sum, more) {
         (ValueDoc::Unsigned(sum), ValueDoc::Unsigned(n)) => *sum = sum.saturating_add(*n),
@@ -206,7 +207,7 @@ fn add(sum: &mut ValueDoc, more: &ValueDoc) {
             for (sum, n) in [(current, c), (peak, p), (refused, r), (overdrafts, o), (paused, w)] {
                 *sum = sum.saturating_add(*n);
             }
-            // Without a limit on one there is none on all.
+            // Without a limit on one server there is none on all.
             *limit = limit.zip(*l).map(|(a, b)| a.saturating_add(b));
         }
         _ => {}

@@ -1,12 +1,12 @@
-//! The past as rows of blocks: of one row, a sparkline.
+//! The past as rows of blocks; with one row, a sparkline.
 
 /// Eighths of a cell, from the bottom.
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Draws one column of cells per sample, the newest to the right, up to `most`: the rows, top to
-/// bottom. Zero is the thinnest block, because a blank is a moment without a figure.
+/// Draws one column of cells per sample, the newest to the right, scaled up to `most`. Returns the
+/// rows, top to bottom. Zero is the thinnest block, because a blank is a moment without a figure.
 ///
-/// Blocks rather than the dots of Braille, which are finer but have two samples in a cell: fonts
+/// Blocks are used rather than Braille dots. Those are finer but put two samples in a cell; fonts
 /// lack them more often, and a terminal is wider than the past is long.
 pub(super) fn rows(
     past: &[Option<f64>],
@@ -27,8 +27,8 @@ pub(super) fn rows(
     (0..height).rev().map(|y| row(y * BLOCKS.len())).collect()
 }
 
-/// Returns what the top of a graph stands for: its greatest figure and what bounds it, and at least
-/// 1, so that a processor or a share that is hardly used does not look full.
+/// Returns the value at the top of a graph: the greatest figure and the limit, and at least 1, so
+/// that a processor or a share that is hardly used does not look full.
 pub(super) fn most(past: &[Option<f64>], limit: Option<f64>) -> f64 {
     past.iter().copied().flatten().chain(limit).fold(1.0, f64::max)
 }

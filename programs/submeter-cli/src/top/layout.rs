@@ -1,4 +1,4 @@
-//! Which lines of the screen have what, and what a click on them asks for.
+//! What each line of the screen shows, and what a click on it asks for.
 
 use std::ops::Range;
 
@@ -7,22 +7,23 @@ use super::state::{Action, Column, Pane, State};
 /// The line of the totals; above is the header.
 pub(super) const TOTALS: usize = 1;
 
-/// Rows that stay when the detail is below them, and lines that it is worth opening for.
+/// Number of rows that stay when the detail is below them, and of lines that make opening it
+/// worthwhile.
 const ROWS_LEAST: usize = 4;
 const PANE_LEAST: usize = 4;
 
 /// The lines of the last frame, top to bottom.
 #[derive(Debug, Default)]
 pub(super) struct Layout {
-    /// What everybody must know, and who is harmed and by whom, where there is anything to say.
+    /// The notice, and the verdicts on who is harmed and by whom, if there are any.
     pub(super) said: Range<usize>,
-    /// The graph; the line below says what it is of.
+    /// The graph; the line below it names what it shows.
     pub(super) graph: Range<usize>,
     pub(super) heading: usize,
     pub(super) rows: Range<usize>,
     pub(super) pane: Range<usize>,
     pub(super) footer: usize,
-    /// Which cells of the heading belong to which column.
+    /// The cells of the heading that belong to each column.
     pub(super) heads: Vec<(Range<usize>, Column)>,
     /// The first visible row: kept between frames, so that the list scrolls only when the selection
     /// would leave the screen.
@@ -30,8 +31,8 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Divides a screen of that height, where what is said has so many lines, and the detail would
-    /// have.
+    /// Divides a screen of that height among the `said` lines of messages, the `pane` lines of the
+    /// detail, and the rest.
     pub(super) fn fit(&mut self, state: &State, height: usize, said: usize, pane: usize) {
         let graph = match height {
             0..24 => 1,
@@ -39,7 +40,7 @@ impl Layout {
             _ => 6,
         };
         let above = TOTALS + 1;
-        // What the rows leave is the graph's, where the screen is no small one.
+        // The graph gets what the rows leave, unless the screen is small.
         let taken = above + said + graph + 3 + pane;
         let spare = height.saturating_sub(taken + state.rows().len());
         let graph = if height <= 24 { graph } else { graph + spare.min(height / 3) };
@@ -64,10 +65,10 @@ impl Layout {
         self.top = self.top.max((selected + 1).saturating_sub(shown));
     }
 
-    /// Returns what a click asks for: on a row to select it, on the heading of a column to order by
-    /// it, and the other way round where that is so already.
+    /// Returns what a click asks for. On a row, it selects the row. On a heading, it orders by that
+    /// column, and reverses the order if it is already ordered by it.
     pub(super) fn click(&self, state: &State, x: usize, y: usize) -> Option<Action> {
-        // A list lies over the rows.
+        // A list covers the rows.
         if state.is_help || state.chooser.is_some() {
             return None;
         }

@@ -59,7 +59,7 @@ pub(crate) fn run_fleet(args: &FleetTopArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Refuses an output that frames cannot be drawn on, with what to add.
+/// Refuses an output on which frames cannot be drawn, and says what to add.
 fn can_be_drawn_on(remedy: &str) -> Result<(), Failure> {
     if !std::io::stdout().is_terminal() {
         return Err(Failure::new(format_args!("the output is not a terminal: add {remedy}")));
@@ -70,7 +70,7 @@ fn can_be_drawn_on(remedy: &str) -> Result<(), Failure> {
     }
 }
 
-/// Says why a terminal of this kind moves no cursor: it would show the codes that should.
+/// Says why a terminal of this kind moves no cursor: it would show the control codes as text.
 fn dumb(term: Option<OsString>) -> Option<&'static str> {
     match term {
         Some(term) if term == "dumb" => Some("the terminal draws nothing (TERM is dumb)"),

@@ -14,7 +14,7 @@ use submeter_terminal::Failure;
 pub(super) fn run(source: &Source, columns: &[String]) -> Result<ExitCode, Failure> {
     let mut state = State::new();
     state.update(source.tree()?);
-    // Beside the table, which scripts read.
+    // Printed apart from the table, which scripts read.
     if let Some(notice) = state.notice() {
         show::tell(&format!("{notice}\n"));
     }
@@ -57,7 +57,7 @@ fn cells(state: &State, views: &[usize], row: &Row<'_>) -> Vec<String> {
     cells
 }
 
-/// The views that have a column.
+/// Returns the views that have a column.
 fn shown(state: &State) -> Vec<usize> {
     let columns = state.columns().into_iter();
     columns

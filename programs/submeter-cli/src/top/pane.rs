@@ -9,11 +9,11 @@ use super::screen::Line;
 use super::state::{Node, State};
 use super::theme::{Theme, pad, right};
 
-/// Cells of the columns: the metric's name, its total, its own and its rate.
+/// Widths of the columns: the metric's name, its total, its own value and its rate.
 const NAME: usize = 26;
 const AMOUNT: usize = 12;
 
-/// Returns the lines of the detail, none without a selected group.
+/// Returns the lines of the detail; none without a selected group.
 pub(super) fn lines(state: &State, theme: Theme, width: usize) -> Vec<Line> {
     let Some(node) = state.current() else { return Vec::new() };
     let mut lines = vec![title(node, theme, width)];
@@ -23,7 +23,7 @@ pub(super) fn lines(state: &State, theme: Theme, width: usize) -> Vec<Line> {
         let value = node.values.get(&metric.name)?;
         Some((metric, value))
     });
-    // What there is none of comes last: where lines are cut, it is the least loss.
+    // Metrics that are zero come last: where lines are cut, they are the least loss.
     let (some, none): (Vec<_>, Vec<_>) = values.partition(|(_, value)| size(value) != 0);
     for (metric, value) in some.into_iter().chain(none) {
         lines.push(measured(state, node, (metric, value), theme));
@@ -47,7 +47,8 @@ fn title(node: &Node, theme: Theme, width: usize) -> Line {
     line
 }
 
-/// What is used of its own rates, if it has any: a quota's limit stands beside its metric.
+/// Returns how much of its own rates the group uses, if it has any. A quota's limit is shown beside
+/// its metric.
 fn rates(state: &State, node: &Node, theme: Theme) -> Option<Line> {
     let used = state.views.iter().enumerate().filter_map(|(at, view)| {
         let is_rate = matches!(view.shape, Shape::Rate | Shape::ByteRate | Shape::Cores);
@@ -87,12 +88,12 @@ fn measured(
         line.push(right(&text, AMOUNT), if is_zero { theme.dim } else { Style::new() });
     };
     put(amount(shape, total), total == 0);
-    // What no living group below has: what the group counted itself, and what those counted that
-    // have ended. The server knows no less, but a page of all groups' own values would be twice as
-    // large.
+    // The total less that of living groups below: what the group counted itself, plus what deleted
+    // groups counted. The server knows each group's own value, but sending it for all groups would
+    // double the page.
     let below = state.kids(node).filter_map(|kid| kid.values.get(&metric.name)).map(size);
     let own = match value {
-        // Each group's is read at its own moment.
+        // Each group's value is read at its own moment.
         ValueDoc::Quota { .. } => (total - below.sum::<i128>()).max(0),
         _ => total - below.sum::<i128>(),
     };
@@ -117,7 +118,8 @@ fn measured(
     line
 }
 
-/// What happened at a quota's limit, and for how long charges waited: no line for what did not.
+/// Returns what happened at a quota's limit, and for how long charges waited. What did not happen
+/// has no line.
 fn at_the_limit(metric: &MetricDoc, value: &ValueDoc, theme: Theme) -> Vec<Line> {
     let ValueDoc::Quota { peak, limit, soft, high, pressure, .. } = value else {
         return Vec::new();
@@ -172,7 +174,7 @@ fn stall(name: &str, stall: &StallDoc) -> String {
     format!("{name} {avg10:.1} % of 10 s, {avg60:.1} % of a minute, {total} in all")
 }
 
-/// Returns the number that totals of a metric are compared by.
+/// Returns the number by which totals of a metric are compared.
 fn size(value: &ValueDoc) -> i128 {
     match *value {
         ValueDoc::Unsigned(n) | ValueDoc::Histogram { count: n, .. } => n.into(),

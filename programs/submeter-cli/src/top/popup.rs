@@ -8,7 +8,7 @@ use super::screen::{Line, Screen};
 use super::state::State;
 use super::theme::{Theme, pad};
 
-/// Cells of the columns before what a key does, and before the name of a view.
+/// Widths of the columns before what a key does, and before the name of a view.
 const KEYS_WIDTH: usize = 20;
 const TITLE_WIDTH: usize = 22;
 
@@ -40,7 +40,7 @@ pub(super) fn draw_help(screen: &mut Screen, theme: Theme) {
     draw(screen, "Keys", &KEYS.map(line));
 }
 
-/// Draws the columns that may be chosen, as many around the cursor as the screen has room for.
+/// Draws the columns to choose from, as many around the cursor as the screen has room for.
 pub(super) fn draw_chooser(screen: &mut Screen, state: &State, theme: Theme) {
     let choices = state.choices();
     let at = state.chooser.unwrap_or(0).min(choices.len().saturating_sub(1));
@@ -61,8 +61,8 @@ pub(super) fn draw_chooser(screen: &mut Screen, state: &State, theme: Theme) {
     draw(screen, "Columns: Space chooses, c closes", &lines);
 }
 
-/// Draws a box as wide as the longest line, or as the screen, which then cuts lines. Where the
-/// screen is too low for all of them, the last says how many are missing.
+/// Draws a box as wide as the longest line, or as the screen, which then cuts lines. If the screen
+/// is too low for all of them, the last line says how many are missing.
 fn draw(screen: &mut Screen, title: &str, lines: &[Line]) {
     let mut lines = lines.to_vec();
     let room = screen.height().saturating_sub(2).max(1);
@@ -88,7 +88,7 @@ fn draw(screen: &mut Screen, title: &str, lines: &[Line]) {
     for (at, line) in lines.iter().enumerate() {
         screen.put(x, y + 1 + at, &edge(format!("│{}", " ".repeat(width))));
         screen.put(x + 1, y + 1 + at, line);
-        // Over what did not fit.
+        // Drawn over what did not fit.
         screen.put(x + 1 + width, y + 1 + at, &edge("│".to_owned()));
     }
     screen.put(x, y + 1 + lines.len(), &edge(format!("╰{}╯", "─".repeat(width))));

@@ -1,7 +1,7 @@
 //! A screen of styled text, and its output to the terminal.
 //!
 //! A terminal library with layouts and widgets would be too much: this view is a list of lines, and
-//! such a library made up a quarter of the command's dependencies.
+//! such a library accounted for a quarter of the command's dependencies.
 
 use std::io::{self, Write};
 
@@ -27,8 +27,7 @@ impl Line {
         self.0.iter().map(|(text, _)| text.width()).sum()
     }
 
-    /// Divides it between words into lines of at most `width` cells, and a longer word between
-    /// none.
+    /// Breaks it between words into lines of at most `width` cells; a longer word stays whole.
     pub(super) fn wrapped(&self, width: usize) -> Vec<Line> {
         let mut lines = vec![Line::default()];
         let words = |(text, style): &(String, Style)| {
@@ -79,17 +78,17 @@ impl Screen {
         Screen { width: usize::from(width), rows: vec![row; usize::from(height)] }
     }
 
-    /// Returns how many columns it has.
+    /// Returns the number of columns.
     pub(super) fn width(&self) -> usize {
         self.width
     }
 
-    /// Returns how many rows it has.
+    /// Returns the number of rows.
     pub(super) fn height(&self) -> usize {
         self.rows.len()
     }
 
-    /// Draws a line starting at `x`; what lies beyond the edges is clipped.
+    /// Draws a line starting at `x`; anything beyond the edges is clipped.
     pub(super) fn put(&mut self, x: usize, y: usize, line: &Line) {
         let Some(row) = self.rows.get_mut(y) else { return };
         let mut at = x;
@@ -115,7 +114,7 @@ impl Screen {
         }
     }
 
-    /// Returns a row with terminal codes, a style only where it changes.
+    /// Returns a row with terminal codes, which are written only where the style changes.
     fn painted(&self, y: usize) -> String {
         let runs = self.rows[y].chunk_by(|a, b| a.style == b.style);
         let run = |cells: &[Cell]| {

@@ -1,4 +1,4 @@
-//! What is shown: one server, or all of a fleet.
+//! The source of what is shown: one server, or all servers of a fleet.
 
 use submeter_http::wire::{DetailDoc, TreeDoc};
 use submeter_terminal::Failure;
@@ -12,7 +12,7 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// Names it in one word or two.
+    /// Names the source in one word or two.
     pub(super) fn name(&self) -> String {
         match self {
             Source::Server(client) => client.url().to_owned(),
@@ -27,8 +27,8 @@ impl Source {
         }
     }
 
-    /// Requests a group with its past. Servers begin their past at moments of their own, so that a
-    /// fleet has none but what was seen here.
+    /// Requests a group with its past. Servers begin their past at different moments, so that a
+    /// fleet has no past except what was seen here.
     pub(super) fn group(&self, path: &str) -> Option<DetailDoc> {
         match self {
             Source::Server(client) => client.group(path),

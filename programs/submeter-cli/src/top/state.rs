@@ -22,7 +22,7 @@ pub(super) enum Column {
     View(usize),
 }
 
-/// How much of the screen the detail of the selected group has.
+/// How much of the screen the detail of the selected group takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pane {
     Closed,
@@ -59,11 +59,11 @@ pub(super) enum Action {
     Keep,
     /// Closes the help or the choice of columns, or ends typing and clears the filter.
     Escape,
-    /// Opens the detail of the selected group, gives it the whole screen, closes it.
+    /// Opens the detail of the selected group, gives it the whole screen, and closes it.
     Detail,
     /// Opens or closes the choice of columns.
     Choose,
-    /// Takes the mouse, or leaves it to the terminal, which selects text with it.
+    /// Takes the mouse, or leaves it to the terminal, which then selects text with it.
     Mouse,
     Help,
     Quit,
@@ -85,9 +85,9 @@ pub(super) struct Node {
     pub(super) path: String,
     /// The path as people see it.
     shown: String,
-    /// In the order of the views.
+    /// Figures in the order of the views.
     pub(super) figures: Vec<Option<f64>>,
-    /// By the metric's name, as are the rates.
+    /// Values by the metric's name; the rates use the same key.
     pub(super) values: BTreeMap<String, ValueDoc>,
     pub(super) rates: BTreeMap<String, f64>,
     depth: usize,
@@ -101,7 +101,7 @@ impl Node {
         self.title().rsplit('/').next().unwrap_or(&self.shown)
     }
 
-    /// Returns what stands for the path in a sentence.
+    /// Returns the name that a sentence uses for the path.
     pub(super) fn title(&self) -> &str {
         if self.path == "/" { "All tenants" } else { &self.shown }
     }
@@ -124,7 +124,7 @@ pub(super) struct Row<'a> {
 pub(super) struct State {
     pub(super) link: Link,
     pub(super) server: Option<ServerDoc>,
-    /// Whether a tenant's rows below it are servers.
+    /// Whether the rows below a tenant are servers.
     pub(super) is_fleet: bool,
     pub(super) views: Vec<ViewDoc>,
     pub(super) schema: Vec<MetricDoc>,
@@ -136,12 +136,12 @@ pub(super) struct State {
     pub(super) is_typing: bool,
     pub(super) is_help: bool,
     pub(super) pane: Pane,
-    /// Which of the columns the cursor is on, while they are chosen.
+    /// The column that the cursor is on, while columns are being chosen.
     pub(super) chooser: Option<usize>,
     /// Whether clicks arrive here.
     pub(super) has_mouse: bool,
     pub(super) is_done: bool,
-    /// The keys of the views that have a column, if anybody chose them.
+    /// The keys of the views that have a column, if the user chose them.
     pub(super) chosen: Option<Vec<String>>,
     nodes: Vec<Node>,
     closed: HashSet<String>,
@@ -149,7 +149,7 @@ pub(super) struct State {
     /// Indices into `nodes`, top to bottom.
     shown: Vec<usize>,
     past: HashMap<String, VecDeque<f64>>,
-    /// What the server has kept of the selected group, by the key of the view.
+    /// The past that the server has kept of the selected group, by the key of the view.
     kept: BTreeMap<String, Vec<Figure>>,
     /// The figures of the selected group since it was selected, oldest first.
     seen: VecDeque<Vec<Option<f64>>>,
@@ -193,7 +193,8 @@ impl State {
             self.seen.clear();
         }
         self.views = tree.views;
-        // Here and at the groups, once: any server may be at the address, and clients choose names.
+        // Cleaned once, here and at the groups: any server may be at the address, and clients
+        // choose names.
         server.listen = plain(&server.listen).into_owned();
         server.notice = server.notice.map(|notice| plain(&notice).into_owned());
         self.server = Some(server);
@@ -202,7 +203,7 @@ impl State {
         }
         self.schema = tree.schema;
         self.verdicts = tree.verdicts;
-        // One of each kind that is so, and one that was, whatever the server sends.
+        // At most one of each kind that holds, and one that held, whatever the server sends.
         self.verdicts.truncate(2 * VerdictKind::ALL.len());
         self.at_ms = tree.at_ms;
         self.nodes.clear();
@@ -222,7 +223,7 @@ impl State {
                 past.pop_front();
             }
             let (values, rates) = (group.values, group.rates);
-            // Not what it says: an indentation without end would end the program.
+            // Computed, not taken from the server: an endless indentation would end the program.
             let depth = parent.map_or(0, |parent| self.nodes[parent].depth + 1);
             let kids = Vec::new();
             let shown = visible(&path).to_string();
@@ -235,7 +236,7 @@ impl State {
         self.see();
     }
 
-    /// Notes what the server has kept of a group, if it is still the selected one.
+    /// Stores the past that the server has kept of a group, if it is still the selected one.
     pub(super) fn remember(&mut self, detail: DetailDoc) {
         if detail.group.path == self.selected {
             self.kept = detail.history.series;
@@ -247,7 +248,7 @@ impl State {
         self.link = Link::Lost(plain(&why).into_owned());
     }
 
-    /// Returns what everybody who looks must know.
+    /// Returns what everyone who looks must know.
     pub(super) fn notice(&self) -> Option<&str> {
         self.server.as_ref()?.notice.as_deref()
     }
@@ -272,8 +273,8 @@ impl State {
         self.past.get(path).into_iter().flatten().copied()
     }
 
-    /// Returns the past of a view of the selected group, oldest first. The server keeps that of
-    /// busy groups and of some views; of others it begins when they are selected.
+    /// Returns the past of a view of the selected group, oldest first. The server keeps the past of
+    /// busy groups and of some views; for others it begins when they are selected.
     pub(super) fn selected_past(&self, view: usize) -> Vec<Option<f64>> {
         let kept = self.views.get(view).and_then(|view| self.kept.get(&view.key));
         let kept = kept.filter(|kept| kept.iter().any(|figure| figure.0.is_some()));
@@ -283,7 +284,7 @@ impl State {
         }
     }
 
-    /// Returns the nodes right below one.
+    /// Returns the nodes directly below one.
     pub(super) fn kids<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = &'a Node> {
         node.kids.iter().map(|&kid| &self.nodes[kid])
     }
@@ -303,7 +304,7 @@ impl State {
         })
     }
 
-    /// Returns which row is selected.
+    /// Returns the index of the selected row.
     pub(super) fn selected(&self) -> usize {
         self.shown.iter().position(|&i| self.nodes[i].path == self.selected).unwrap_or(0)
     }
@@ -361,7 +362,7 @@ impl State {
         }
     }
 
-    /// Returns the figure that is the limit of a view in a row.
+    /// Returns the figure that limits a view in a row.
     pub(super) fn limit(&self, node: &Node, view: usize) -> Option<f64> {
         let at = self.view(self.views[view].limit.as_ref()?)?;
         node.figures[at]
@@ -381,7 +382,7 @@ impl State {
         }
     }
 
-    /// Notes the figures of the selected group.
+    /// Records the figures of the selected group.
     fn see(&mut self) {
         let Some(figures) = self.current().map(|node| node.figures.clone()) else { return };
         self.seen.push_back(figures);
@@ -428,7 +429,7 @@ impl State {
         }
     }
 
-    /// Returns whether a node is open. With a filter, everything that leads to a match is.
+    /// Returns whether a node is open. With a filter, everything that leads to a match is open.
     fn is_open(&self, node: &Node) -> bool {
         !self.filter.is_empty() || !self.closed.contains(&node.path)
     }

@@ -56,7 +56,8 @@ fn schema() -> Vec<MetricDoc> {
     .into()
 }
 
-/// Every group has a hundred requests for each a second, and one of `/b` has waited.
+/// Every group has a total of a hundred requests for each per second, and one request of `/b` has
+/// waited.
 fn values(path: &str, requests_per_s: f64) -> BTreeMap<String, ValueDoc> {
     let requests = requests_per_s as u64 * 100;
     let stall = |avg10| StallDoc { avg10, avg60: 0.5, avg300: 0.1, total_us: 3_000_000 };
@@ -87,7 +88,7 @@ fn values(path: &str, requests_per_s: f64) -> BTreeMap<String, ValueDoc> {
     named.map(|(name, value)| (name.to_owned(), value)).into()
 }
 
-/// What a server has kept of a group.
+/// Returns the past that a server has kept of a group.
 pub(super) fn kept(path: &str, key: &str, past: &[Option<f64>]) -> DetailDoc {
     let doc = tree(&[("/", 1.0)]);
     let mut group = doc.groups[0].clone();
@@ -343,14 +344,14 @@ fn columns_are_those_named_in_that_order() {
         assert!(!why.contains("memory_limit_bytes,"), "a limit has no column: {why}");
     }
     assert_eq!(state.columns().len(), 3, "a wrong choice changes nothing");
-    // A program without them, at the same address.
+    // A program without these views, at the same address.
     let mut doc = tree(&GROUPS);
     doc.views.truncate(1);
     state.update(doc);
     assert_eq!(state.columns(), [Column::Name]);
 }
 
-/// Columns are chosen from a list, which takes the keys from the rows meanwhile.
+/// Columns are chosen from a list, which takes the keys from the rows in the meantime.
 #[test]
 fn an_open_list_of_columns_takes_the_keys() {
     let mut state = state();
@@ -401,10 +402,10 @@ fn the_past_is_the_servers_or_what_was_seen() {
     assert_eq!(state.selected_past(0), [None, Some(7.0)]);
     state.remember(kept("/b", "requests_per_s", &[Some(9.0)]));
     assert_eq!(state.selected_past(0), [None, Some(7.0)], "late, of another group");
-    // Another group begins anew.
+    // The past of another group starts again.
     state.act(Action::Move(1));
     assert_eq!((selected(&state), state.selected_past(0)), ("/b", vec![Some(1200.0)]));
-    // Of an idle group the server keeps nothing.
+    // The server keeps nothing of an idle group.
     state.remember(kept("/b", "requests_per_s", &[None, None]));
     assert_eq!(state.selected_past(0), [Some(1200.0)]);
     for _ in 0..200 {
@@ -413,7 +414,7 @@ fn the_past_is_the_servers_or_what_was_seen() {
     assert_eq!(state.selected_past(7).len(), super::state::PAST);
 }
 
-/// The graph is of the column that rows are ordered by.
+/// The graph shows the column that rows are ordered by.
 #[test]
 fn the_graph_is_of_the_ordering_column() {
     let mut state = state();

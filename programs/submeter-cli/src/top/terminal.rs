@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// Rows that PgUp and PgDn move: right for a small terminal and acceptable for a large one.
 const PAGE: isize = 20;
 
-/// Rows of one step of the wheel, as most programs have it.
+/// Rows per step of the wheel, as in most programs.
 const WHEEL: isize = 3;
 
 /// Runs until the user quits or a signal arrives, then prints a line with the last figures.
@@ -42,7 +42,8 @@ pub(super) fn run(
     has_mouse: bool,
 ) -> Result<ExitCode, Failure> {
     let (name, is_fleet) = (source.name(), matches!(source, Source::Fleet(_)));
-    // First, so that no signal finds a terminal that nobody would restore.
+    // First, so that no signal arrives while there is a terminal to restore and no handler to
+    // restore it.
     let stop =
         signals::flag().map_err(|e| Failure::new(format_args!("cannot listen to signals: {e}")))?;
     let mut terminal = Terminal::new()
@@ -51,8 +52,8 @@ pub(super) fn run(
     // Dropping it at the end stops the thread.
     let (selected, asked) = channel();
     let asking = std::thread::spawn(move || ask(&source, &answers, &asked));
-    // In a thread of its own, as crossterm never returns from reading a terminal that is gone. The
-    // loop notices that, or a signal, and the thread ends with the process.
+    // On a thread of its own, because crossterm never returns from reading a terminal that is gone.
+    // The loop notices that, or a signal, and the thread ends with the process.
     let (typed, events) = channel();
     std::thread::spawn(move || read(&typed));
     let theme = match std::env::var_os("NO_COLOR") {
@@ -67,15 +68,15 @@ pub(super) fn run(
     drop((terminal, inputs));
     drop(asking);
     let ended = ended.and_then(|()| print_summary(&state, &show::plain(&name)));
-    // A terminal that hangs up fails too, and shows no error. Its signal may come before or after,
-    // or never. Relaxed: the flag brings nothing along.
+    // A terminal that hangs up causes a failure too, but there an error cannot be shown. Its signal
+    // may come before or after, or never. Relaxed: the flag publishes nothing else.
     if !stop.load(Ordering::Relaxed) && io::stdout().is_terminal() {
         ended?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the loop waits for, and what it tells the thread that polls.
+/// What the loop waits for, and what it tells the polling thread.
 struct Inputs {
     answers: Receiver<Answer>,
     selected: Sender<String>,
@@ -87,8 +88,8 @@ enum Answer {
     Group(DetailDoc),
 }
 
-/// Asks for the tree each second, and with it, and as soon as another is selected, for the past of
-/// the group that is.
+/// Requests the tree each second, together with the past of the selected group, which it also
+/// requests as soon as another group is selected.
 fn ask(source: &Source, answers: &Sender<Answer>, asked: &Receiver<String>) {
     let mut path = "/".to_owned();
     loop {
@@ -97,7 +98,7 @@ fn ask(source: &Source, answers: &Sender<Answer>, asked: &Receiver<String>) {
         }
         let due = Instant::now() + PERIOD;
         loop {
-            // A held arrow key selects many: only the last is looked at.
+            // A held arrow key selects many groups: only the last matters.
             path = asked.try_iter().last().unwrap_or(path);
             if let Some(group) = source.group(&path)
                 && answers.send(Answer::Group(group)).is_err()
@@ -113,7 +114,7 @@ fn ask(source: &Source, answers: &Sender<Answer>, asked: &Receiver<String>) {
     }
 }
 
-/// Reads what the user does, until that fails or nobody wants it.
+/// Reads user input until that fails or the receiver is gone.
 fn read(typed: &Sender<io::Result<Event>>) {
     loop {
         let event = event::read();
@@ -136,15 +137,15 @@ fn interact(
     let mut layout = Layout::default();
     let mut asked = "/".to_owned();
     let mut is_stale = true;
-    // Relaxed: the flag brings nothing along, and is looked at again soon. Nothing fails where the
-    // terminal is gone, no key is read and nothing is drawn.
+    // Relaxed: the flag publishes nothing else, and is checked again soon. Where the terminal is
+    // gone, no operation fails, no key is read and nothing is drawn.
     while !state.is_done && !stop.load(Ordering::Relaxed) && io::stdout().is_terminal() {
         for answer in inputs.answers.try_iter() {
             is_stale = true;
             match answer {
                 Answer::Tree(Ok(tree)) => {
                     state.update(tree);
-                    // The first answer says which there are.
+                    // The first answer says which columns there are.
                     let columns = std::mem::take(&mut columns);
                     if !columns.is_empty() {
                         state.choose(columns).map_err(Failure::new)?;
@@ -171,9 +172,9 @@ fn interact(
     Ok(())
 }
 
-/// Performs what the user asks for, and returns whether a frame is due. Handles all that waits
-/// before one frame, so that a held arrow key does not queue frames; a mouse that is only moved is
-/// worth none.
+/// Performs what the user asks for, and returns whether a frame is due. Handles all waiting events
+/// before one frame, so that a held arrow key does not queue frames; a mouse that is only moved
+/// does not cause one.
 fn act(
     state: &mut State,
     layout: &Layout,
@@ -181,7 +182,7 @@ fn act(
 ) -> io::Result<bool> {
     let mut is_due = false;
     let mut patience = PATIENCE;
-    // An error has been told when its thread ended.
+    // An error was reported when its thread ended.
     while let Ok(event) = events.recv_timeout(patience) {
         let action = match event? {
             Event::Key(key) if !key.is_release() => action(state, key),

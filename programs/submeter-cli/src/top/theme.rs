@@ -1,4 +1,4 @@
-//! Styles, and text of a width.
+//! Styles, and text of a fixed width.
 
 use anstyle::{AnsiColor, Style};
 use unicode_width::UnicodeWidthStr;

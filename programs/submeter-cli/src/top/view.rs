@@ -17,13 +17,13 @@ use submeter_terminal as show;
 /// Cells of a sparkline, or of a bar, with the space before it.
 const PAST_WIDTH: usize = 14;
 
-/// The share of time from which on waiting for room is worth a colour; the page has the same.
+/// The share of time from which waiting for room is coloured; the page uses the same.
 const STALLED: f64 = 0.01;
 
 /// Cells that a name keeps when there are several figures.
 const NAME_LEAST: usize = 22;
 
-/// Draws everything. `layout` is kept between frames, and tells what a click is on.
+/// Draws everything. `layout` is kept between frames, and says what a click hits.
 pub(super) fn draw(screen: &mut Screen, state: &State, theme: Theme, layout: &mut Layout) {
     let columns = Columns::fit(state, screen.width());
     let pane = match state.pane {
@@ -100,8 +100,8 @@ fn totals(state: &State, theme: Theme, width: usize) -> Line {
     line
 }
 
-/// Says what everybody who looks must know, and who is harmed, by whom, and who is at a limit:
-/// verdicts on an eighth of the lines at most; what does not fit is the least of it.
+/// Returns the messages: what everyone who looks must know, who is harmed by whom, and who is at a
+/// limit. Verdicts take at most an eighth of the lines; the least important do not fit.
 fn said(state: &State, theme: Theme, screen: &Screen) -> Vec<Line> {
     let mut notice = Line::default();
     notice.push(state.notice().unwrap_or_default(), theme.warn);
@@ -119,14 +119,14 @@ fn said(state: &State, theme: Theme, screen: &Screen) -> Vec<Line> {
     [shown(notice), verdicts].concat()
 }
 
-/// Puts a verdict after the name that it begins with, as people see both.
+/// Writes a verdict after the name that it begins with, both made printable.
 pub(super) fn sentence(verdict: &VerdictDoc) -> String {
     let group = submeter::visible(&verdict.group).to_string();
-    // Spaces at which no line is broken are none that a script splits at.
+    // Non-breaking spaces become ordinary ones, at which a script can split.
     format!("{group}{}", show::plain(&verdict.text.replace('\u{a0}', " ")))
 }
 
-/// Draws the past of the selected group, and below what it is of and what its top stands for.
+/// Draws the past of the selected group, and below it what it shows and what its top stands for.
 fn draw_graph(screen: &mut Screen, state: &State, theme: Theme, layout: &Layout) {
     let (Some(view), Some(node)) = (state.graphed(), state.current()) else { return };
     let (past, limit) = (state.selected_past(view), state.limit(node, view));
@@ -170,14 +170,14 @@ impl Columns {
                 Column::Name => None,
             })
             .collect();
-        // After the first, what is refused has room before what is not.
+        // After the first view, refusals have precedence over the rest.
         let (urgent, calm): (Vec<usize>, Vec<usize>) =
             views.iter().skip(1).partition(|&&view| is_refusing(state, view));
         for view in views.iter().take(1).copied().chain(urgent).chain(calm) {
             let ViewDoc { title, shape, limit, .. } = &state.views[view];
             let wide = figure_width(*shape).max(title.width() + 2);
             let with_bar = wide + if limit.is_some() { bar } else { 0 };
-            // The first is shown wherever it leaves anything to the name.
+            // The first view is shown wherever it leaves any room for the name.
             let least = if shown.is_empty() { 1 } else { NAME_LEAST };
             if rest < with_bar + least {
                 break;
@@ -189,7 +189,7 @@ impl Columns {
         Columns { name: rest, past, bar, shown }
     }
 
-    /// Returns which cells of the heading belong to which column.
+    /// Returns the cells of the heading that belong to each column.
     fn heads(&self, state: &State) -> Vec<(Range<usize>, Column)> {
         let mut heads = vec![(0..self.name, Column::Name)];
         let mut x = self.name;
@@ -319,7 +319,7 @@ fn footer(state: &State, theme: Theme) -> Line {
     line
 }
 
-/// Returns how many cells the column of a figure takes, with the space before it.
+/// Returns the width of a figure's column, with the space before it.
 fn figure_width(shape: Shape) -> usize {
     match shape {
         Shape::Share | Shape::Cores => 8,
@@ -330,7 +330,7 @@ fn figure_width(shape: Shape) -> usize {
     }
 }
 
-/// Returns whether anything is refused now, of a view of refusals.
+/// Returns whether a view of refusals shows a refusal now.
 fn is_refusing(state: &State, view: usize) -> bool {
     let figure = state.total().and_then(|root| root.figures[view]);
     state.views[view].is_refusal && figure.is_some_and(|now| now > 0.0)
@@ -348,8 +348,8 @@ fn figure(view: &ViewDoc, value: Option<f64>, theme: Theme) -> (String, Style) {
     (figure_text(view.shape, value), style)
 }
 
-/// Appends a bar for usage of a limit, in the style `near_full` near its end; nothing if there is
-/// no limit.
+/// Appends a bar for the usage of a limit, in the style `near_full` near its end; nothing if there
+/// is no limit.
 fn bar(
     line: &mut Line,
     (held, limit): (Option<f64>, Option<f64>),

@@ -89,7 +89,7 @@ fn who_is_harmed_is_said_above_the_graph() {
     assert_eq!(style(30), Theme::colored().warn);
     assert_eq!(lines[4], "requests/s of All tenants, up to 2.10k");
     assert!(lines[5].starts_with("Tenant"), "{}", lines[5]);
-    // Where there is room no sentence is cut; a low screen keeps it for the rows.
+    // Where there is room no sentence is cut; a low screen keeps the room for the rows.
     let (lines, screen) = frame(&state, 22, 24);
     assert_eq!(lines[2..5], ["/a takes most:", r"9\u{1b}.  /\u{202e}b", "waits."], "{lines:#?}");
     assert_eq!(screen.cell(0, 4).1, Theme::colored().warn);
@@ -187,7 +187,7 @@ fn once_prints_the_tree_as_a_table() {
     assert!(lines[4].starts_with("    y"), "{text}");
 }
 
-/// A tenant that waits for room has a colour until its average is noise.
+/// A tenant that waits for room is coloured until its average is noise.
 #[test]
 fn who_waits_for_room_has_a_colour() {
     let style = |share| {
@@ -209,7 +209,7 @@ fn who_waits_for_room_has_a_colour() {
     assert_eq!([0.02, 0.004].map(style), [Some(AnsiColor::Yellow.into()), None]);
 }
 
-/// The graph grows with the terminal, and has the limit at its top.
+/// The graph grows with the terminal, and shows the limit at its top.
 #[test]
 fn the_graph_ends_at_the_limit() {
     let mut state = state();
@@ -245,7 +245,7 @@ fn refusals_have_a_column_where_few_have_room() {
     assert!(heading(9.0).contains("Requests/s"), "after the first");
 }
 
-/// The detail has every metric and what happened at its limit.
+/// The detail shows every metric and what happened at its limit.
 #[test]
 fn the_detail_has_every_metric_and_its_limit() {
     let mut state = state();
@@ -325,7 +325,7 @@ fn absent_metrics_are_the_last_of_the_detail() {
     assert!(at("latency") < at("memory") && at("memory") < at("requests "), "{lines:?}");
 }
 
-/// A detail without room says how much is missing, and may have the whole screen.
+/// A detail without room says how much is missing, and can take the whole screen.
 #[test]
 fn a_detail_without_room_says_what_is_missing() {
     let mut state = state();

@@ -9,14 +9,14 @@ use crate::support::{FREE, SUBMETER, cache_address, line, stat};
 
 const MIB: u64 = 1 << 20;
 
-/// What a server takes beside its items while they come: buffers, stacks, what the allocator keeps
-/// free for each thread.
+/// The memory that a server takes in addition to its items while they arrive: buffers, stacks, and
+/// what the allocator keeps free for each thread.
 const BASE: u64 = 8 * MIB;
 
 /// Starts a server of `memory` and connects to it.
 ///
-/// Its threads share what they have freed, as `serve --help` advises where `--memory` is to bound
-/// everything. Otherwise glibc keeps that for each worker: as a connection moves from one to
+/// Its threads share what they have freed, as `serve --help` advises if `--memory` is to bound
+/// everything. Otherwise glibc keeps it for each worker: when a connection moves from one to
 /// another, half of what the first has freed may stay with it.
 fn start(memory: &str) -> (Running, TcpStream) {
     let args = [&FREE[..], &["--memory", memory]].concat();
@@ -33,7 +33,7 @@ fn resident(server: &Running) -> Option<u64> {
     Some(kib.split_whitespace().next()?.parse::<u64>().ok()? << 10)
 }
 
-/// Stores `items`, each with the size of its value and when it expires.
+/// Stores `items`, each with the size of its value and its expiry.
 fn store(mut stream: &TcpStream, items: impl Iterator<Item = (usize, usize, u32)>) {
     let mut batch = Vec::new();
     for (key, size, expires) in items {
@@ -51,7 +51,7 @@ fn store(mut stream: &TcpStream, items: impl Iterator<Item = (usize, usize, u32)
     assert_eq!(line(stream), "MN");
 }
 
-/// Asserts that memory grew by about what is charged, at most by `percent` of it.
+/// Asserts that memory grew by about the charged amount, exceeding it by at most `percent`.
 fn compare(what: &str, grown: u64, charged: u64, percent: u64) {
     println!("{what}: {grown} bytes more in memory, {charged} charged");
     assert!(grown <= charged * percent / 100 + BASE, "{what}: {grown} bytes for {charged}");
@@ -79,7 +79,7 @@ fn items_are_charged_about_the_memory_they_take() {
 
 /// Charges bound the memory while items of all sizes replace each other.
 ///
-/// As free memory between items of other sizes is no item's.
+/// Free memory between items of other sizes belongs to no item.
 #[test]
 fn charges_bound_memory_of_mixed_items() {
     let (server, stream) = start("24m");

@@ -7,7 +7,7 @@ use submeter_program::{TempFile, text};
 
 use crate::support::{FREE, SUBMETER, cache_address, line};
 
-/// Returns what `stats settings` says of `name`.
+/// Returns what `stats settings` reports for `name`.
 fn setting(mut client: &TcpStream, name: &str) -> String {
     std::io::Write::write_all(&mut client, b"stats settings\r\n").expect("sent");
     let prefix = format!("STAT {name} ");
@@ -67,7 +67,7 @@ fn a_hangup_reads_the_files_limits_again_only() {
     write("[limits]\n\"/acme\" = \"rate=1\"\n");
     server.signal("HUP");
     let began = Instant::now();
-    // It says so on standard error, which is read at the end.
+    // It reports this on standard error, which is read at the end.
     while began.elapsed() < Duration::from_millis(300) {
         assert_eq!(store(), "STORED", "the limits stay");
         std::thread::sleep(Duration::from_millis(20));
@@ -104,7 +104,7 @@ fn what_is_wrong_is_named_with_its_place() {
     refuses("memory\n", &[], &["line 1", "not TOML"]);
     SUBMETER.refuses(&["serve", "--config", "/no/such.toml"], &["/no/such.toml", "--config"]);
 
-    // Each is right by itself.
+    // Each is valid by itself.
     let file = TempFile::new("conflict.toml", "\nauth-file = \"users\"\n");
     let args = ["serve", "--load", "6", "--config", file.path()];
     let place = format!("auth-file: {} line 2", file.path());
@@ -136,7 +136,7 @@ fn an_empty_variable_is_none_or_closes_a_port() {
     let help = text(&SUBMETER.run(&["serve", "--help"]).stdout);
     let flags = help.lines().filter_map(|line| line.split_once("--")?.1.split([' ', ',']).next());
     let doors = ["auth-file", "tls-cert", "tls-key", "token-file"];
-    // Those that are named below are given as words.
+    // The settings named below are given as words.
     let given = ["listen", "http", "config", "seconds"];
     let is_left = |flag: &&str| !doors.contains(flag) && !given.contains(flag);
     let names: Vec<String> = flags
@@ -163,7 +163,7 @@ fn an_empty_variable_is_none_or_closes_a_port() {
     }
 }
 
-/// An error is blamed on what it would not be without.
+/// An error is blamed on what it would not occur without.
 #[test]
 fn an_error_is_blamed_on_its_cause() {
     let config = TempFile::new("blamed.toml", "memory = \"8m\"\nvalue-max = \"2k\"\n");
@@ -218,7 +218,7 @@ fn a_variable_that_is_wrong_is_named() {
     let output = serve.args(["serve", "--listen"]).arg(not_text).output().expect("it runs");
     let err = text(&output.stderr);
     assert!(err.contains("the value of --listen is not UTF-8"), "{err}");
-    // Other commands have none.
+    // Other commands have no variables.
     let output = SUBMETER.run_in(&["top", "--once", "-x"], &[("SUBMETER_MEMORY", "lots")]);
     assert!(!text(&output.stderr).contains("SUBMETER_MEMORY"));
 }

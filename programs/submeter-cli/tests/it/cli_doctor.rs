@@ -50,7 +50,7 @@ fn is_coherent(diagnosis: &Value) {
     assert_eq!(diagnosis["remedies"].as_array().expect("a list").is_empty(), best, "{diagnosis:#}");
 }
 
-/// Doctor says what it found, decided and measured.
+/// Doctor reports what it found, decided and measured.
 #[test]
 fn doctor_says_what_it_found_and_measured() {
     let diagnosis = json(&[]);

@@ -68,7 +68,7 @@ fn no_command_shows_the_help_and_help_succeeds() {
     assert!(commit.is_empty() || commit.trim_end().ends_with(')'), "{version:?}");
 }
 
-/// A build without manual pages says how to get one with them.
+/// A build without manual pages says how to get one that has them.
 #[cfg(not(feature = "manual"))]
 #[test]
 fn a_build_without_manuals_says_how_to_get_one() {
@@ -121,7 +121,7 @@ fn malformed_files() {
     SUBMETER.refuses(&["serve", "--load", "1", "--tenants-file", tenants.path()], &parts);
 }
 
-/// Asserts that it is refused with a line that is short, whatever the file has.
+/// Asserts that it is refused with a short line, whatever the file contains.
 fn refuses_shortly(args: &[&str], parts: &[&str]) {
     SUBMETER.refuses(args, parts);
     let said = text(&SUBMETER.run(args).stderr);
@@ -184,8 +184,9 @@ fn files_of_one_long_line_are_not_repeated() {
     refuses_shortly(&["load", "--tenants-file", tenants.path()], &parts);
 }
 
-/// Waits until `reader` reads the pipe; who is returned writes nothing. A fixed wait would be too
-/// short on a busy machine, and one without a writer cannot be seen to have come that far.
+/// Waits until `reader` reads the pipe. The returned writer writes nothing. A fixed wait would be
+/// too short on a busy machine, and without a writer it would be invisible that the reader has come
+/// that far.
 fn silent_writer(pipe: &str, reader: &mut Running) -> std::fs::File {
     loop {
         let pipe = std::fs::File::options().write(true).custom_flags(libc::O_NONBLOCK).open(pipe);

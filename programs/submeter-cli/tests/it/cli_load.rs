@@ -20,7 +20,7 @@ fn load(fake: &Fake, csv: &TempFile, more: &[&str]) -> (Option<i32>, String, Str
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
-/// Commands, lengths and the time before the measurement are as asked for.
+/// Commands, lengths and the time before the measurement are as requested.
 #[test]
 fn commands_and_lengths_are_as_asked_for() {
     let (fake, csv) = (Fake::start(Lie::None), TempFile::new("load-mix", CSV));
@@ -35,7 +35,7 @@ fn commands_and_lengths_are_as_asked_for() {
     assert!((40 * 64..40 * 200).contains(&sent), "{sent}");
     let text = std::fs::read_to_string(file.path()).expect("written");
     assert!(text.contains("1/(1-Percentile)") && text.contains("Total count    =           40]"));
-    // Stopped by its end, what is measured is the time after the other.
+    // If its end stops it, the measured time is what follows the warm-up.
     let (code, out, err) = load(
         &fake,
         &csv,
@@ -52,7 +52,7 @@ fn commands_and_lengths_are_as_asked_for() {
     assert!(code == Some(2) && err.contains("SET:GET, such as 1:10"), "{err}");
 }
 
-/// Connections start one after the other, within the time asked for.
+/// Connections start one after another, within the requested time.
 #[test]
 fn connections_start_one_after_the_other() {
     let (fake, csv) = (Fake::start(Lie::None), TempFile::new("load-ramp", CSV));
@@ -66,7 +66,7 @@ fn connections_start_one_after_the_other() {
     assert_eq!((&json["total"]["requests"], &json["config"]["ramp"]), (&20.into(), &1.2.into()));
 }
 
-/// Latencies go to standard output alone, and no two results to one place.
+/// Latencies go to standard output alone, and no two results go to one place.
 #[test]
 fn no_two_results_go_to_one_place() {
     let (fake, csv) = (Fake::start(Lie::None), TempFile::new("load-hdr-out", CSV));

@@ -78,7 +78,7 @@ fn of_top_and_stat() {
     }
     let both = examples("top").into_iter().chain(examples("stat"));
     for mut words in both {
-        // All that the test says besides is where the server is, and that it is to end.
+        // The test adds only where the server is, and that it is to end.
         replace(&mut words, "/etc/submeter.token", token.path());
         replace(&mut words, "http://127.0.0.1:9411", &page);
         replace(&mut words, "10000", "30");

@@ -14,7 +14,7 @@ use crate::support::{FREE, SUBMETER, cache_address, get, line};
 /// Long enough for any step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A directory of a test's own, removed with it.
+/// A directory of the test's own, removed when dropped.
 pub(crate) struct Directory(pub(crate) PathBuf);
 
 impl Directory {
@@ -51,7 +51,7 @@ pub(crate) fn server(bank: &str, more: &[&str]) -> Server {
     server_at("127.0.0.1:0", bank, more)
 }
 
-/// A server whose page is at an address.
+/// Starts a server whose page is at an address.
 pub(crate) fn server_at(page: &str, bank: &str, more: &[&str]) -> Server {
     let args = ["serve", "--listen", "127.0.0.1:0", "--http", page, "--bank", bank];
     let args = [&args[..], more].concat();
@@ -66,7 +66,7 @@ impl Server {
         serde_json::from_str(&get(self.page, "/api/tree")).expect("JSON")
     }
 
-    /// The first row of a panel.
+    /// Returns the first row of a panel.
     fn row(&self, panel: &str) -> Vec<Value> {
         let tree = self.tree();
         let mut panels = tree["panels"].as_array().expect("a list").iter();
@@ -164,7 +164,7 @@ fn servers_lease_one_limit() {
         assert!(metrics.contains(series), "{series}: {metrics}");
     }
 
-    // What one leaves, the other gets at once.
+    // What one server gives up, the other gets at once.
     servers.remove(0).running.signal("INT");
     until("the other holds all that is wanted", || {
         servers[0].store(90);
@@ -179,7 +179,7 @@ fn servers_lease_one_limit() {
 fn a_bank_that_lends_nothing_yet_says_so() {
     let directory = Directory::new("learns");
     let address = directory.bank();
-    // As one leaves it that has lent for ten minutes.
+    // As a bank leaves it that has lent for ten minutes.
     let lock = format!("{}.lock", address.trim_start_matches("unix:"));
     std::fs::write(lock, format!("{:020}\n", 600_000_000)).expect("written");
     let _bank = bank(&address, &["--lease", "2"]);
@@ -189,7 +189,7 @@ fn a_bank_that_lends_nothing_yet_says_so() {
     let output = SUBMETER.run(&["fleet", "status", "--bank", &address]);
     let table = text(&output.stdout);
     assert!(table.contains("memory of /acme") && table.contains("lends nothing new"), "{table}");
-    // Nor does a member leave it to the refusals.
+    // A member reports it too, rather than only refusing.
     let member = server(&address, &["--limit-fleet", "/acme=memory=1m"]);
     let page = format!("http://{}", member.page);
     until("the page says it", || get(member.page, "/api/tree").contains("learns what was lent"));
@@ -197,7 +197,7 @@ fn a_bank_that_lends_nothing_yet_says_so() {
     assert!(text(&output.stderr).contains("The bank was started anew and learns"), "{output:?}");
 }
 
-/// A limit of the operator's holds for servers that say otherwise.
+/// A limit set by the operator overrides servers that say otherwise.
 #[test]
 fn what_the_operator_sets_holds_for_all_servers() {
     let directory = Directory::new("set");
@@ -235,7 +235,7 @@ fn a_server_survives_the_loss_of_its_bank() {
     let directory = Directory::new("lost");
     let address = directory.bank();
     let lender = bank(&address, &["--lease", "1"]);
-    // Not what the servers say.
+    // Unlike what the servers say.
     let set = ["fleet", "set", "/acme", "memory=2m", "rate=100k/s", "--floors", "20%"];
     assert_eq!(SUBMETER.run(&[&set[..], &["--bank", &address]].concat()).status.code(), Some(0));
     let floor = server(&address, &[&LIMIT[..], &["--outage", "10%"]].concat());
@@ -259,7 +259,7 @@ fn a_server_survives_the_loss_of_its_bank() {
     let rule = "submeter_cache_fleet_rule=\"strict\"} 1";
     assert!(strict.metrics().contains(rule));
 
-    // The next bank knows nothing; it hears what the operator had set, the floors too.
+    // The next bank knows nothing; it is told what the operator had set, including the floors.
     let _lender = bank(&address, &["--lease", "1"]);
     until("all have leases again", || all.iter().all(|server| server.rule() == "lease"));
     until("the strict one stores", || strict.store(1) == 1);
@@ -305,7 +305,7 @@ fn shorter_leases_wait_for_the_old_ones() {
     let server = server(&address, &LIMIT);
     until("it lends", || server.store(1) == 1);
     assert!(start.elapsed() >= BEFORE, "lent again after {:?}", start.elapsed());
-    // The next one need not wait for so long.
+    // The next one need not wait that long.
     let lock = directory.0.join("bank.lock");
     until("it notes its own time", || {
         std::fs::read_to_string(&lock).expect("a lock") == format!("{:020}\n", 500_000)
@@ -322,7 +322,7 @@ impl Drop for Service {
     }
 }
 
-/// Whether the program under test was built without a bank's engine, which is then said.
+/// Returns whether the tested program was built without a bank's engine, and says so.
 pub(crate) fn lacks(engine: &str) -> bool {
     let is_there = match engine {
         "etcd" => cfg!(feature = "etcd"),
@@ -375,7 +375,7 @@ fn redis_lends_and_shows_its_password_nowhere() {
     let refused = text(&refused.stderr);
     let free = SUBMETER.run(&[&FREE[..], &["--bank", &wrong, "--limit-fleet", "/a=b=c"]].concat());
     let free = text(&free.stderr);
-    // Each is said once, though the bank is asked again.
+    // Each is reported once, although the bank is asked again.
     let asks = [&FREE[..], &LIMIT, &lease, &["--bank", &wrong, "--seconds", "1.5"]].concat();
     let warned = text(&SUBMETER.run(&asks).stderr);
     for once in ["memory of /acme is not declared", "rate of /acme is not", "no new leases"] {
@@ -429,7 +429,7 @@ fn etcd_keeps_what_it_lent_when_killed() {
     assert_eq!(away.status.code(), Some(2));
     assert!(text(&away.stderr).contains("start it, or wait for it"), "{}", text(&away.stderr));
     let _etcd = start().expect("it was there before");
-    // The limits are kept, and so is who has what of them.
+    // The limits are kept, and so is who holds what of them.
     let table = text(&status().stdout);
     assert!(table.contains("memory of /acme"), "{table}");
     until("it has leases again", || server.rule() == "lease" && server.store(1) == 1);
@@ -504,7 +504,7 @@ fn bad_input_is_one_line_with_the_remedy() {
     SUBMETER.refuses(&serve(&outage), &["some", "strict, open"]);
 }
 
-/// A build without an engine says how to get one with it.
+/// A build without an engine says how to get one that has it.
 #[test]
 fn a_build_without_an_engine_says_how_to_get_one() {
     let (redis, etcd) = (cfg!(feature = "redis"), cfg!(feature = "etcd"));

@@ -1,4 +1,4 @@
-//! `submeter fleet bill`: each count once, over servers that are killed and readers that are.
+//! `submeter fleet bill`: each count once, although servers and readers are killed.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -30,7 +30,7 @@ impl Server {
         Server { running, cache, page }
     }
 
-    /// Stores `n` items of a tenant, each of which is answered.
+    /// Stores `n` items of a tenant, and waits for each answer.
     fn store(&mut self, tenant: &str, n: u64) {
         for at in 0..n {
             let request = format!("set {tenant}:{at} 0 0 1\r\nv\r\n");
@@ -109,7 +109,7 @@ pub(crate) fn each_request_once(store: &[&str]) {
         bill(store, &urls);
         bill(store, &urls);
         assert_eq!(billed(&invoice(store), "cmd_set"), counted);
-        // What nobody read before the end.
+        // Never read before the end.
         servers[1].store("acme", 9);
         servers.into_iter().for_each(Server::kill);
     }
@@ -172,7 +172,7 @@ fn a_file_bills_once_though_readers_die() {
     readers_that_are_killed(&["--file", &store.to_string_lossy()], &directory.0.join("report"));
 }
 
-/// A line that was torn anywhere is left out and repaired.
+/// A torn line, wherever it was cut, is left out and repaired.
 #[test]
 fn a_torn_line_is_left_out_and_repaired() {
     let directory = Directory::new("bill-torn");
@@ -196,7 +196,7 @@ fn a_torn_line_is_left_out_and_repaired() {
         if cut > lengths[0] {
             assert_eq!(sum(), 2, "{cut}");
             for more in [&["--sum"][..], &["--sum", "--json"], &[&url]] {
-                // The last repairs it.
+                // The last run repairs it.
                 let output = SUBMETER.run(&[&["fleet", "bill"], &store[..], more].concat());
                 let said = text(&output.stderr);
                 assert_eq!((output.status.code(), said.lines().count()), (Some(0), 1), "{said}");
@@ -211,17 +211,17 @@ fn a_torn_line_is_left_out_and_repaired() {
         let output = SUBMETER.run(&[&["fleet", "bill", "--sum"], &store[..]].concat());
         assert_eq!(text(&output.stderr), "", "{cut}");
     }
-    // What was torn goes, also where the next line is shorter.
+    // Torn bytes are removed, even if the next line is shorter.
     std::fs::write(&path, [&whole[..], b"{\"member\":\"", &[b'x'; 9000]].concat())
         .expect("writable");
     bill(&store, &[&url]);
     assert!(std::fs::read(&path).expect("readable").ends_with(b"}\n"));
-    // A hole in the last line, as a system leaves it that was cut off from its disk.
+    // A hole in the last line, as left by a system that was cut off from its disk.
     let mut holed = whole.clone();
     holed[lengths[0] + 9..lengths[0] + 90].fill(0);
     std::fs::write(&path, &holed).expect("writable");
     assert_eq!(sum(), 2);
-    // Elsewhere it is damage.
+    // Elsewhere a hole is damage.
     holed = whole;
     holed[lengths[0] - 9] = 0;
     std::fs::write(&path, &holed).expect("writable");
@@ -248,7 +248,7 @@ fn what_cannot_be_billed_is_said_the_rest_billed() {
     SUBMETER.refuses(&["fleet", "bill", "ftp://h", "--file", &path], &["ftp://h"]);
     let nowhere = format!("{path}/nowhere");
     SUBMETER.refuses(&["fleet", "bill", "--sum", "--file", &nowhere], &[&nowhere, "--file"]);
-    // A file of something else is not taken for a torn one.
+    // A file of another kind is not mistaken for a torn one.
     std::fs::write(&path, "root:x:0:0").expect("writable");
     let args = ["fleet", "bill", &server.url(), "--file", &path];
     SUBMETER.refuses(&args, &[&path, "something else"]);
@@ -276,8 +276,8 @@ fn beside(tree: &Tree, act: impl FnOnce(&str)) {
     runtime.shutdown_background();
 }
 
-/// Bills a program that restores its totals, of which each process counts as many jobs as are in
-/// one item: before its checkpoint, after that before it is read, and after that.
+/// Bills a program that restores its totals. Each of its processes counts jobs at three
+/// times: before an early reading, after it but before its checkpoint, and after that.
 pub(crate) fn each_job_once(store: &[&str], checkpoint: &Path) {
     let mut expected = 0;
     // Read after its checkpoint; read before it; not read; read at the end, and complete.
@@ -300,7 +300,7 @@ pub(crate) fn each_job_once(store: &[&str], checkpoint: &Path) {
             acme.add(jobs, 1);
             read(2);
         });
-        // What was read, or else what was saved and the next one exported.
+        // What was read, or else what was saved and then exported by the next process.
         expected += if read_at == Some(2) { 111 } else { 110 };
         if run == 3 {
             tree.checkpoint_last(file.take().expect("open")).expect("saved");

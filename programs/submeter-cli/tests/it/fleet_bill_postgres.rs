@@ -2,7 +2,7 @@
 
 use crate::support::SUBMETER;
 
-/// A build without PostgreSQL says how to get one with it.
+/// A build without PostgreSQL says how to get one that has it.
 #[cfg(not(feature = "postgres"))]
 #[test]
 fn a_build_without_postgres_says_how_to_get_one() {
@@ -75,7 +75,7 @@ mod with {
     }
 
     impl Postgres {
-        /// Starts one, or says what is missing.
+        /// Starts a server, or says what is missing.
         fn start(name: &str) -> Option<Postgres> {
             let (Some(initdb), Some(postgres)) = (installed("initdb"), installed("postgres"))
             else {
@@ -124,7 +124,7 @@ mod with {
 
     impl Drop for Postgres {
         fn drop(&mut self) {
-            // An immediate end, of its own processes too.
+            // An immediate shutdown, which also ends its child processes.
             let _ = Command::new("kill").args(["-QUIT", &self.child.id().to_string()]).status();
             let _ = self.child.wait();
         }
@@ -133,7 +133,7 @@ mod with {
     /// A server that takes connections and says nothing is given up.
     #[test]
     fn a_silent_server_is_given_up() {
-        // The system takes them: nobody accepts.
+        // The system takes connections, but nothing accepts them.
         let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = silent.local_addr().expect("bound");
         let url = format!("postgres://me:s3cret@{address}/bill?connect_timeout=1");

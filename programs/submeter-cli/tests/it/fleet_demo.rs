@@ -7,7 +7,7 @@ use submeter_program::Running;
 use crate::fleet::{Directory, until};
 use crate::support::SUBMETER;
 
-/// Each of three servers, and a load for each.
+/// Three servers, and a load for each.
 const CHILDREN: usize = 6;
 
 fn demo(directory: &Directory, more: &[&str]) -> Running {
@@ -15,7 +15,7 @@ fn demo(directory: &Directory, more: &[&str]) -> Running {
     SUBMETER.start_in(&[&["fleet", "demo"][..], more].concat(), &[("TMPDIR", place)])
 }
 
-/// The state and the parent of a process, or none for one that has ended.
+/// Returns the state and the parent of a process; `None` for one that has ended.
 fn state(process: &str) -> Option<(String, u32)> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     // The name before may contain spaces.
@@ -38,7 +38,7 @@ fn all_children(demo: &Running) -> Vec<String> {
     found
 }
 
-/// A process that nobody waits for stays as a zombie.
+/// Returns whether all have ended. A process that is not waited for stays as a zombie.
 fn have_ended(processes: &[String]) -> bool {
     processes.iter().all(|process| state(process).is_none_or(|(state, _)| state == "Z"))
 }
@@ -47,7 +47,7 @@ fn is_empty(directory: &Path) -> bool {
     std::fs::read_dir(directory).expect("readable").next().is_none()
 }
 
-/// Asserts that the limit was kept, and that it says so if there were too few looks to tell.
+/// Asserts that the limit was kept, and that the demo says so if there were too few looks to tell.
 fn assert_kept(said: &str) {
     let of = |label: &str| said.lines().filter(|line| line.starts_with(label)).collect::<Vec<_>>();
     let leases = of("leases  ");

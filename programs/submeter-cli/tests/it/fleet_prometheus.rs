@@ -1,4 +1,4 @@
-//! What a real Prometheus adds up of three servers, one of which is killed and started again.
+//! What a real Prometheus adds up for three servers, one of which is killed and restarted.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -10,10 +10,10 @@ use serde_json::Value;
 use crate::fleet::{Directory, Server, bank, server_at, until};
 
 const ITEMS: [usize; 3] = [40, 60, 80];
-/// What the second server stores after it was started again.
+/// Number of items that the second server stores after its restart.
 const AGAIN: usize = 30;
 
-/// How long Prometheus looks at them at least.
+/// Minimum time for which Prometheus observes them.
 const WINDOW: Duration = Duration::from_secs(20);
 
 struct Prometheus {
@@ -22,8 +22,8 @@ struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts one that has the rules and scrapes these each second; returns nothing where there is
-    /// none.
+    /// Starts a Prometheus that has the rules and scrapes these pages each second; returns `None`
+    /// if it is not installed.
     fn start(directory: &Path, pages: &[SocketAddr]) -> Option<Prometheus> {
         let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
         let address = free.expect("a free port");
@@ -36,7 +36,7 @@ impl Prometheus {
                 { "job_name": "cache", "static_configs": [{ "targets": targets }] },
             ],
         });
-        // YAML has all of JSON in it.
+        // YAML is a superset of JSON.
         let file = directory.join("prometheus.yml");
         std::fs::write(&file, config.to_string()).expect("room");
         let mut prometheus = Command::new("prometheus");
@@ -51,7 +51,7 @@ impl Prometheus {
         Some(Prometheus { child, address })
     }
 
-    /// Returns the one number that a query finds, if it finds one.
+    /// Returns the only number that a query finds, if it finds one.
     fn ask(&self, query: &str) -> Option<f64> {
         let url = format!("http://{}/api/v1/query", self.address);
         let mut answer = ureq::get(url).query("query", query).call().ok()?;
@@ -60,7 +60,8 @@ impl Prometheus {
         found["value"][1].as_str()?.parse().ok()
     }
 
-    /// What is refused or granted beyond a limit is asked for above 0, and found where that is.
+    /// Checks that each query of the dashboard finds something. Those for refusals and for grants
+    /// beyond a limit are left out: they ask for values above 0, and find nothing else.
     fn knows_what_the_dashboard_asks_for(&self) {
         for query in crate::monitoring::queries().iter().filter(|query| !query.contains("> 0")) {
             let query = query.replace("=~\"$instance\"", "=~\".*\"");
@@ -72,7 +73,7 @@ impl Prometheus {
 
 impl Drop for Prometheus {
     fn drop(&mut self) {
-        // Has ended by itself otherwise.
+        // It has ended by itself otherwise.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -94,7 +95,7 @@ fn prometheus_adds_up_servers_one_of_them_killed() {
     let sum = "sum(submeter_cache_cmd_set_total{group=\"/acme\"})";
     // Their first item, so that Prometheus has seen them before the rest.
     until("all have leases", || servers.iter().all(|server| server.rule() == "lease"));
-    // What is counted is requests: a lease may be small at a moment, and refuse some.
+    // The counts are requests: a lease may be small at a moment, and refuse some.
     servers.iter().for_each(|server| _ = server.store(1));
     until("Prometheus has seen all", || prometheus.ask(sum) == Some(3.0));
     let began = Instant::now();
@@ -116,14 +117,14 @@ fn prometheus_adds_up_servers_one_of_them_killed() {
     for (count, what) in [
         ("sum(changes(submeter_cache_tree_start_time_seconds[5m]))", 1.0),
         ("count(count by (epoch) (last_over_time(submeter_cache_tree_info[5m])))", 4.0),
-        // Scrapes of the same server by other readers count, too.
+        // Scrapes of the same server by other readers count too.
         ("count(resets(submeter_cache_tree_sequence[5m]) > 0)", 1.0),
     ] {
         assert_eq!(prometheus.ask(count), Some(what), "{count}");
     }
 
-    // Prometheus goes on beyond the first and the last sample as if at the same rate: by half a
-    // second each, where they are a second apart, and so by a twentieth of this time.
+    // Prometheus extrapolates beyond the first and the last sample at the same rate: by half a
+    // second each, if they are a second apart, and so by a twentieth of this time.
     std::thread::sleep(WINDOW.saturating_sub(began.elapsed()));
     let exact = (stored + AGAIN) as f64;
     let about = |n: f64| (n / exact - 1.0).abs() < 0.1;
@@ -135,7 +136,7 @@ fn prometheus_adds_up_servers_one_of_them_killed() {
     });
     println!("{last:?} of {exact}");
     prometheus.knows_what_the_dashboard_asks_for();
-    // No more is leased than there is, once leases rest.
+    // No more is leased than exists, once leases are stable.
     let leased = "group_resource:submeter_cache_fleet_limit:sum{group=\"/acme\"}";
     until("leases add up to the limit at most", || {
         prometheus.ask(leased).is_some_and(|leased| leased > 0.0 && leased <= f64::from(8 << 20))

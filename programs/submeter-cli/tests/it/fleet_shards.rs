@@ -1,4 +1,4 @@
-//! A client of another project's that divides its keys among the servers of a fleet.
+//! A client of another project that divides its keys among the servers of a fleet.
 
 use std::process::{Command, Stdio};
 
@@ -7,7 +7,7 @@ use submeter_program::text;
 
 use crate::fleet::{Directory, Server, bank, server, until};
 
-/// Debian's, for which pymemcache is packaged, whichever comes first in PATH.
+/// Debian's Python, for which pymemcache is packaged, whichever comes first in PATH.
 const PYTHON: &str = "/usr/bin/python3";
 
 /// Stores, reads back and counts by server. The rendezvous hash of a `HashClient` moves only the
@@ -33,7 +33,7 @@ for n in range(1200):
 print(json.dumps({"shards": sorted(shards.values()), "stored": stored, "read": read}))
 "#;
 
-/// What the tenant holds on a server, and its lease, in bytes.
+/// Returns what the tenant holds on a server, and its lease, in bytes.
 fn held(server: &Server) -> (u64, u64) {
     let tree = server.tree();
     let groups = tree["groups"].as_array().expect("a list");
@@ -76,15 +76,15 @@ fn a_sharding_client_uses_one_limit_on_three() {
             .map(held)
             .fold((0, 0), |(used, leased), (more, lease)| (used + more, leased + lease));
         assert!(used <= LIMIT, "{used} bytes are held of {LIMIT}");
-        // Each holds what it was lent; those numbers are not of one moment, and a lease that was
-        // read first may have gone to another since.
+        // Each holds what it was lent; those numbers are not from one moment, and a lease that was
+        // read first may have moved to another server since.
         assert!(leased <= 2 * LIMIT, "{leased} bytes are leased of {LIMIT}");
     }
     let shards = said["shards"].as_array().expect("a list");
     assert_eq!(shards.len(), 3, "each server has keys: {said}");
     assert!(shards[0].as_u64() >= Some(200), "a third each, or so: {said}");
     assert_eq!((&said["stored"], &said["read"]), (&1200.into(), &1200.into()), "{said}");
-    // More than one server's equal part: the limit is one, however the keys lie.
+    // More than one server's equal share: there is one limit, however the keys are distributed.
     until("the fleet uses most of its limit", || {
         servers.iter().map(|server| held(server).0).sum::<u64>() * 10 >= LIMIT * 8
     });

@@ -28,7 +28,7 @@ pub(crate) fn get_as(url: &str, accept: &str) -> (String, String) {
     (kind, answer.body_mut().read_to_string().expect("a body"))
 }
 
-/// Sends requests that are answered by one line each.
+/// Sends requests that are each answered by one line.
 fn cache(addr: SocketAddr, requests: &[&[u8]]) {
     let stream = TcpStream::connect(addr).expect("it listens");
     let mut answers = BufReader::new(&stream).lines();
@@ -44,7 +44,7 @@ fn group<'a>(tree: &'a Value, path: &str) -> &'a Value {
     groups.iter().find(|g| g["path"] == path).unwrap_or_else(|| panic!("no {path} in {tree}"))
 }
 
-/// The tree has at once all that clients did, and it adds up.
+/// The tree immediately shows everything that clients did, and it adds up.
 #[test]
 fn what_clients_did_is_in_the_tree_at_once() {
     let mut server = SUBMETER.start(&FREE);
@@ -66,7 +66,7 @@ fn what_clients_did_is_in_the_tree_at_once() {
     assert_eq!(tree["server"]["listen"], addr.to_string());
 }
 
-/// Where few places are left at the page, that is a warning, a metric, and a line on the page.
+/// If few places are left at the page, there is a warning, a metric, and a line on the page.
 #[test]
 fn few_places_at_the_page_are_told_of() {
     let mut server = SUBMETER.start(&FREE);
@@ -112,7 +112,7 @@ fn few_places_at_the_page_are_told_of() {
     assert_eq!(warned, 2, "{out}");
 }
 
-/// Clients that send slowly are warned of, and are a line on the page while they hold most buffers.
+/// Slow senders cause a warning, and a line on the page while they hold most buffers.
 #[test]
 fn little_room_for_buffers_is_told_of() {
     let mut server = SUBMETER.start(&[&FREE[..], &["--buffers", "4m"]].concat());
@@ -214,7 +214,7 @@ fn tenants_deleted_under_load_leave_exact_sums() {
             Err(error) => panic!("{path}: {error}"),
         }
     };
-    // Count only deletions of a tenant in which the load had stored something again.
+    // Counts only deletions of a tenant in which the load had stored something again.
     let (mut times, mut deletions) = (0, 0);
     for _ in 0..2000 {
         let deletion = delete("/load/tenant1");

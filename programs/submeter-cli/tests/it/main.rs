@@ -1,4 +1,4 @@
-//! Tests of the command, each of which runs it in processes of its own.
+//! Tests of the command, each of which runs it in its own processes.
 
 mod charged;
 mod cli_config;

@@ -1,4 +1,4 @@
-//! Names with characters that are not seen, or that turn a text around, wherever people read them.
+//! Names with characters that are invisible or reverse a text, wherever people read them.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -8,7 +8,7 @@ use submeter_program::text;
 
 use crate::support::{FREE, SUBMETER, cache_address};
 
-/// A socket where a manager of services listens, which is removed with the test.
+/// A socket on which a service manager listens, removed when dropped.
 struct Manager(UnixDatagram, std::path::PathBuf);
 
 impl Manager {
@@ -64,7 +64,7 @@ fn a_manager_that_is_not_there_is_a_warning() {
     assert!(first.starts_with("warning: ") && first.contains("NOTIFY_SOCKET"), "{said}");
 }
 
-/// The log is as long as asked for and JSON where wanted.
+/// The log is as verbose as requested, and JSON where wanted.
 #[test]
 fn the_log_is_as_long_as_asked_for() {
     let run = |flags: &[&str]| {

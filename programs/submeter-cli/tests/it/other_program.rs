@@ -1,4 +1,4 @@
-//! `submeter top` and `submeter stat` of a program that is no cache, and mounts its page.
+//! `submeter top` and `submeter stat` with a program that is not a cache and mounts its page.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -67,7 +67,7 @@ fn stat_counts_its_groups_without_a_list() {
     });
     let out = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{out}{}", text(&output.stderr));
-    // What a kernel counts on every machine, and what takes a counter of the processor.
+    // Events that a kernel counts on every machine, and one that needs a counter of the processor.
     for event in ["task-clock", "context-switches", "page-faults", "cycles", "instructions"] {
         assert!(out.contains(&format!(",{event},")), "{event} is missing: {out}");
     }

@@ -1,4 +1,4 @@
-//! `submeter serve --otlp`, and the error where it is not available.
+//! `submeter serve --otlp`, and the error if it is not available.
 
 use crate::support::{FREE, SUBMETER};
 
@@ -19,7 +19,7 @@ mod with {
 
     use super::{FREE, SUBMETER};
 
-    /// The receiver has by the end all that tenants did.
+    /// By the end, the receiver has everything that tenants did.
     #[test]
     fn what_tenants_did_has_arrived_by_the_end() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -42,7 +42,7 @@ mod with {
             (head, body)
         });
         let flags = ["--otlp", &url, "--load", "1", "--seconds", "1", "--member", "south-7"];
-        // Variables of no use are passed over, and the proxy has no way back to this machine.
+        // Useless variables are ignored, and the proxy has no route back to this machine.
         let variables = [
             ("OTEL_METRICS_EXPORTER", "otlp,console"),
             ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon"),
@@ -93,7 +93,7 @@ mod with {
 
     #[test]
     fn a_mute_receiver_holds_up_the_last_export_only() {
-        // The system takes connections: nobody accepts.
+        // The system takes connections, but nothing accepts them.
         let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("http://{}", silent.local_addr().expect("bound"));
         let long = ("OTEL_EXPORTER_OTLP_TIMEOUT", "60000");
@@ -102,7 +102,7 @@ mod with {
         server.signal("INT");
         // Before the export has ended, which takes a minute.
         server.line_with("sums    exact");
-        // What it waits for is said only after a while.
+        // The reason for the wait is printed only after a while.
         thread::sleep(std::time::Duration::from_secs(2));
         server.signal("INT");
         let (code, out) = server.end();
@@ -137,7 +137,7 @@ mod with {
         }
     }
 
-    /// A receiver that is down is warned of once while the server runs on.
+    /// A receiver that is down causes one warning while the server continues.
     #[test]
     fn a_receiver_that_is_down_is_warned_of_once() {
         let flags = ["--otlp", "http://127.0.0.1:1", "--load", "1", "--seconds", "2"];

@@ -1,4 +1,4 @@
-//! Standard output that cannot be written: said, and no success.
+//! Standard output that cannot be written to is reported, and is not a success.
 
 use std::fs::File;
 use std::net::TcpStream;
@@ -56,7 +56,7 @@ fn what_cannot_be_written_is_no_commands_success() {
         assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
         assert!(said.contains("cannot write to standard output: No space"), "{args:?}: {said}");
     }
-    // Not even the reason can be told, which is no reason to crash.
+    // Not even the reason can be reported, which is no reason to crash.
     let full = || File::options().write(true).open("/dev/full").expect("a device of Linux");
     let mut command = Command::new(env!("CARGO_BIN_EXE_submeter"));
     let ended = command.arg("--help").stdout(full()).stderr(full()).status().expect("it runs");

@@ -63,7 +63,7 @@ fn an_addresss_token_is_decoded_and_not_printed() {
             assert!(!said.contains("battery") && !said.contains("Y29ycmVjdC"), "{args}: {said}");
         }
     }
-    // Wrong, unfit to be sent, at a server that is none, and no address at all.
+    // A wrong token, one unfit to be sent, a server that is none, and an invalid address.
     for (url, named) in [
         (format!("http://x:wrong-horse-battery@{at}"), at),
         (format!("http://x:horse-battery%@{at}"), "write %25"),
@@ -167,7 +167,7 @@ fn a_hangup_reads_users_and_token_again() {
     assert!(!out.contains("horse"), "{out}");
 }
 
-/// More users than places for tenants are refused, with the flag that allows more.
+/// More users than places for tenants are refused, and the error names the flag that allows more.
 #[test]
 fn too_many_users_are_refused_with_the_flag() {
     let users = secret("many.users", "acme:secret\nbob:secret /team/bob\nops:secret /\n");
@@ -200,7 +200,7 @@ fn a_socket_file_has_the_permissions_asked_for() {
     assert!(!file.0.exists(), "left behind");
 }
 
-/// A door that is open to other machines is warned of in one line.
+/// A door that is open to other machines causes a warning of one line.
 #[test]
 fn an_open_door_is_warned_of_in_one_line() {
     let users = secret("warned", "acme:correct-horse\n");

@@ -60,8 +60,8 @@ fn become_confined() {
         let filter = SeccompFilter::new(calls, others, these, TargetArch::x86_64)?;
         apply_filter(&BpfProgram::try_from(filter)?)
     };
-    // ENOSYS for `clone3`, as Docker answers, so that libc tries `clone`. Of the answers of two
-    // filters the kernel takes the stricter.
+    // ENOSYS for `clone3`, as Docker answers, so that libc tries `clone`. If two filters differ,
+    // the kernel applies the stricter answer.
     let no_clone3 = [number(libc::SYS_clone3)].into();
     let errno = |errno: i32| SeccompAction::Errno(errno.unsigned_abs());
     let old = install(no_clone3, SeccompAction::Allow, errno(libc::ENOSYS));

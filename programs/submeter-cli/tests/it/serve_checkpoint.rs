@@ -1,4 +1,4 @@
-//! `submeter serve --checkpoint`: totals outlive the server, and none is there twice.
+//! `submeter serve --checkpoint`: totals outlive the server, and none is counted twice.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -33,7 +33,7 @@ impl Server {
         Server { running, cache, page, totals }
     }
 
-    /// Stores `n` items, each of which is answered.
+    /// Stores `n` items, and waits for each answer.
     fn store(&mut self, tenant: &str, n: u64) {
         for at in 0..n {
             let request = format!("set {tenant}:{at} 0 0 1\r\nv\r\n");
@@ -42,7 +42,7 @@ impl Server {
         }
     }
 
-    /// Returns what the page shows of a group, `null` if there is none.
+    /// Returns what the page shows of a group; `null` if there is none.
     fn values(&self, path: &str) -> Value {
         let tree: Value = serde_json::from_str(&get(self.page, "/api/tree")).expect("JSON");
         let groups = tree["groups"].as_array().expect("groups");
@@ -116,7 +116,7 @@ fn names_that_come_and_go_fill_no_later_tree() {
     }
 }
 
-/// A load that is repeated equals what its clients counted each time.
+/// A repeated load equals what its clients counted each time.
 #[test]
 fn a_repeated_load_equals_its_clients_counts() {
     let directory = Directory::new("checkpoint-load");
@@ -178,7 +178,7 @@ fn what_cannot_be_used_is_refused_and_stays() {
     std::fs::write(&file, &whole).expect("written");
     let server = Server::start(&file, &[]);
     refuses(&file, &["is in use", "name another file"]);
-    // What fails for another reason does not touch it either.
+    // A failure for another reason does not touch it either.
     let taken = server.page.to_string();
     drop(server);
     let taken_by = std::net::TcpListener::bind(&taken).expect("free again");
@@ -190,16 +190,16 @@ fn what_cannot_be_used_is_refused_and_stays() {
 
     refuses(&directory.0.join("no/such/totals"), &["No such file", "may be written"]);
     refuses(&directory.0, &["directory"]);
-    // Nobody may create files there, root included.
+    // No user can create files there, not even root.
     refuses(Path::new("/proc/totals"), &["name a file in a folder that may be written"]);
-    // A lock that is there already is no sign that the rest can be written.
+    // An existing lock does not show that the rest can be written.
     let blocked = directory.0.join("blocked");
     std::fs::create_dir(directory.0.join("blocked.new")).expect("a directory");
     refuses(&blocked, &["cannot write checkpoint", "may be written"]);
     assert!(!blocked.exists());
 }
 
-/// A server goes on when it cannot save and says so once.
+/// A server continues when it cannot save, and says so once.
 #[test]
 fn a_server_that_cannot_save_goes_on_and_says_so() {
     let directory = Directory::new("checkpoint-full");

@@ -1,4 +1,4 @@
-//! `submeter serve --heap`: whose the memory of the process is.
+//! `submeter serve --heap`: which tenant owns the memory of the process.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -11,7 +11,7 @@ use crate::support::{FREE, SUBMETER, cache_address, get, line};
 
 const VALUE: usize = 100_000;
 
-/// A server that knows whose its heap is, and a client of it.
+/// A server that attributes its heap to tenants, and a client of it.
 struct Server {
     running: Running,
     page: SocketAddr,
@@ -44,7 +44,7 @@ impl Server {
         serde_json::from_str(&get(self.page, "/api/tree")).expect("JSON")
     }
 
-    /// What the page says of a group; nothing before it is known.
+    /// Returns what the page shows of a group; null before it is known.
     fn group(&self, path: &str) -> Value {
         let tree = self.tree();
         let mut groups = tree["groups"].as_array().expect("groups").iter();
@@ -55,7 +55,7 @@ impl Server {
         self.group(path)["overview"]["heap_bytes"].as_u64().unwrap_or(0) as usize
     }
 
-    /// The one row of what the process has.
+    /// Returns the only row of the process's memory.
     fn process(&self) -> Vec<u64> {
         let panels = self.tree()["panels"].clone();
         let mut all = panels.as_array().expect("panels").iter();
@@ -64,7 +64,7 @@ impl Server {
         row.map(|cell| cell["value"].as_u64().expect("a figure")).collect()
     }
 
-    /// Returns what it says when it has ended well.
+    /// Returns its output after it has ended successfully.
     fn end(self) -> String {
         self.running.signal("TERM");
         let (code, said) = self.running.end();
@@ -73,13 +73,13 @@ impl Server {
     }
 }
 
-/// A tenant has what its items take until they are deleted.
+/// A tenant has what its items take, until they are deleted.
 #[test]
 fn a_tenant_has_what_its_items_take() {
     let mut server = Server::start("exact");
     (0..10).for_each(|item| server.set(&format!("acme:{item}"), VALUE));
     server.set("other:1", VALUE);
-    // Less than an item besides: keys, headers, places in the table.
+    // The rest is less than an item: keys, headers, places in the table.
     until("items are whose they are", || {
         (10 * VALUE..11 * VALUE).contains(&server.held("/acme"))
             && (VALUE..2 * VALUE).contains(&server.held("/other"))
@@ -94,13 +94,13 @@ fn a_tenant_has_what_its_items_take() {
     assert!(said.contains("heap    exact: tenants hold "), "{said}");
 }
 
-/// A tenant has about what its items take with the error beside it.
+/// A tenant has about what its items take, with the error beside it.
 #[test]
 fn a_tenant_has_about_what_its_items_take() {
     const SMALL: usize = 3_000;
     const ITEMS: usize = 1_000;
     let mut server = Server::start("sampled");
-    // Known to the byte; and what is sampled.
+    // Known to the byte, and sampled.
     (0..10).for_each(|item| server.set(&format!("large:{item}"), VALUE));
     (0..ITEMS).for_each(|item| server.set(&format!("small:{item}"), SMALL));
     let error = |group: &Value| group["overview"]["heap_error_bytes"].as_u64().unwrap_or(0);
@@ -126,7 +126,7 @@ fn a_tenant_has_about_what_its_items_take() {
         assert!(metrics.contains(&format!("submeter_cache_{series}")), "{metrics}");
     }
     (0..ITEMS).for_each(|item| server.delete(&format!("small:{item}")));
-    // What is left is the table that they were in, within the error, as above.
+    // The rest is the table that they were in, within the error, as above.
     until("deleted items are nobody's", || {
         let small = server.group("/small");
         server.held("/small") < VALUE + 5 * error(&small) as usize

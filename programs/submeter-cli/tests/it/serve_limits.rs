@@ -1,4 +1,4 @@
-//! Limits of `submeter serve`: of flags, and of a file that is read again.
+//! Limits of `submeter serve`: from flags, and from a file that is read again.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -35,7 +35,7 @@ fn a_tenant_over_its_rate_is_told_so() {
     assert!(out.contains("sums    exact: "), "{out}");
 }
 
-/// Works until the server refuses, and returns how.
+/// Works until the server refuses, and returns its answer.
 fn until_refused(client: &TcpStream) -> String {
     let began = Instant::now();
     loop {
@@ -58,7 +58,7 @@ fn overview<'a>(tree: &'a Value, path: &str) -> &'a Value {
     &groups.iter().find(|group| group["path"] == path).expect(path)["overview"]
 }
 
-/// A tenant that owes CPU time is told so, and shown with what would help.
+/// A tenant that owes CPU time is told so, and shown with the remedy.
 #[test]
 fn a_debtor_is_told_and_shown_with_the_remedy() {
     let limits = ["--tenant-limit", "/acme=cpu=1m", "--limits-api"];
@@ -68,7 +68,7 @@ fn a_debtor_is_told_and_shown_with_the_remedy() {
     let client = TcpStream::connect(cache_address(&mut server)).expect("it listens");
     let refused = until_refused(&client);
     assert!(refused.starts_with("SERVER_ERROR too much CPU time: retry after "), "{refused}");
-    // For as long as it takes to be said.
+    // As long as it takes until it is reported.
     let began = Instant::now();
     let verdict = loop {
         (0..100).for_each(|_| _ = ask(&client, STORE));
@@ -168,12 +168,12 @@ fn a_hangup_reads_the_limits_again() {
     assert!(kept[1].contains("\"/b\" has two limits: keep one"), "{}", kept[1]);
 }
 
-/// A file is read as it was meant, whatever an editor makes of it.
+/// A file is read as it was meant, however an editor saves it.
 #[test]
 fn whatever_an_editor_makes_of_a_file_is_read() {
     let limits = "\u{feff}# limits\r\n\r\n /acme\t rate=1/h,burst=1 \t# few\r\n/web\u{a0}1m  ";
     let limits = TempFile::new("edited.limits", limits);
-    // As PowerShell writes what goes to a file.
+    // As PowerShell writes redirected output.
     let utf_16: Vec<u8> = std::fs::read_to_string(&limits.0)
         .map(|text| text.encode_utf16().flat_map(u16::to_le_bytes).collect())
         .expect("written above");
@@ -232,7 +232,7 @@ fn a_hangup_without_a_file_changes_nothing() {
     }
 }
 
-/// A pipe that nobody writes to is named, and keeps no later file from being read.
+/// A pipe that nothing writes to is named, and does not block the reading of a later file.
 #[test]
 fn an_unwritten_pipe_holds_up_no_later_file() {
     let limits = TempFile::new("replaced.limits", "/acme rate=1/h\n");
@@ -243,13 +243,13 @@ fn an_unwritten_pipe_holds_up_no_later_file() {
     make_pipe(limits.path());
     server.signal("HUP");
     let silent = once_read(limits.path());
-    // Another file in its place, which is read once that has taken too long.
+    // Another file in its place, which is read after the first has taken too long.
     std::fs::remove_file(&limits.0).expect("a pipe");
     std::fs::write(&limits.0, "/acme rate=5/h\n").expect("a folder of ours");
     std::fs::write(&users.0, "acme:second-password\n").expect("ours");
     server.signal("HUP");
     server.line_with("  limits  read again, for 1 tenant");
-    // What comes late changes nothing.
+    // Late content changes nothing.
     (&silent).write_all(b"/a 1k\n/b 1k\n").expect("somebody reads it");
     drop(silent);
     let client = TcpStream::connect(cache).expect("it listens");
@@ -351,7 +351,7 @@ fn a_limit_is_set_and_undone_from_a_shell() {
     SUBMETER.refuses(&gone, &["cannot reach http://127.0.0.1:1: nothing listens there"]);
 }
 
-/// Has the page's own script write lines of a limit for each name, as its button copies them.
+/// Makes the page's own script write lines of a limit for each name, as its button copies them.
 fn copied(names: &[&str]) -> Option<String> {
     let names = serde_json::to_string(names).expect("texts");
     let write = "names.map((name, i) => `${inFile(name)} ${i + 1}k\\n`).join('')";

@@ -44,7 +44,7 @@ fn a_load_of_three_stages_a_burst_and_a_limit() {
     let staged = "/load/tenant3 bursts for 3 s of each 8 s, /load/tenant2 is limited to 1000/s";
     assert!(out.contains(staged), "{out}");
     assert!(out.contains("sums    exact: "), "{out}");
-    // On a busy machine it may not come to so many.
+    // On a busy machine it may not reach that many.
     let row = out.lines().find_map(|line| line.strip_prefix("/load/tenant2")).expect("a row");
     let requests = row.split_whitespace().next().expect("a figure").replace(',', "");
     let is_over = requests.parse::<u32>().expect("a number") > 2500;
@@ -160,7 +160,7 @@ fn hanging(addr: std::net::SocketAddr) -> [TcpStream; 2] {
     [upload, deaf]
 }
 
-/// A signal under load ends it in time whoever hangs.
+/// A signal under load ends it in time, whatever clients hang.
 #[test]
 fn a_signal_under_load_ends_it_in_time() {
     for name in ["INT", "TERM"] {
@@ -181,7 +181,7 @@ fn a_second_signal_ends_it_at_once() {
     let addr = cache_address(&mut server);
     let hanging = hanging(addr);
     server.signal("INT");
-    // It no longer listens and waits for the clients that hang.
+    // It no longer listens, and waits for the hanging clients.
     while TcpStream::connect(addr).is_ok() {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }

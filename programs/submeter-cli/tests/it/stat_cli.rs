@@ -65,7 +65,7 @@ fn ran(args: &[&str]) -> (String, String) {
     (out, err)
 }
 
-/// CPU time is the busy tenant's, and intervals add up.
+/// CPU time is charged to the busy tenant, and intervals add up.
 #[test]
 fn cpu_time_is_the_busy_tenants() {
     let (_server, page, addr) = server();
@@ -94,7 +94,7 @@ fn cpu_time_is_the_busy_tenants() {
     assert!(acme > 0.0 && acme <= web * 1.01 + 0.1 && all >= acme * 0.5, "{sums:?}");
 }
 
-/// Totals look like perf's and name what is not supported.
+/// Totals look like perf's, and name what is not supported.
 #[test]
 fn totals_look_like_perfs_with_the_unsupported() {
     let (_server, page, addr) = server();
@@ -112,7 +112,7 @@ fn totals_look_like_perfs_with_the_unsupported() {
     assert!(err.contains("rffffffffffff: "), "the reason is told: {err}");
 }
 
-/// Repeated runs are one table in the file, with how much they vary.
+/// Repeated runs are one table in the file, which says how much they vary.
 #[test]
 fn runs_are_one_table_with_their_variance() {
     let (_server, page, addr) = server();
@@ -130,12 +130,12 @@ fn runs_are_one_table_with_their_variance() {
     let busy_ms: Option<f64> = first(lines[0]);
     let elapsed: Option<f64> = table.lines().find(|line| line.contains("elapsed")).and_then(first);
     assert!(busy_ms.is_some_and(|ms| ms > 0.0), "{table}");
-    // Of one run, not of all three.
+    // The time of one run, not of all three.
     let one = 0.1..=took.as_secs_f64() / 3.0;
     assert!(elapsed.is_some_and(|seconds| one.contains(&seconds)), "{took:?}: {table}");
 }
 
-/// JSON is an object a line and Ctrl-C ends with the totals.
+/// JSON is one object per line, and Ctrl-C ends with the totals.
 #[test]
 fn json_is_an_object_a_line_and_ends_with_totals() {
     let (_server, page, addr) = server();
@@ -157,7 +157,7 @@ fn json_is_an_object_a_line_and_ends_with_totals() {
 #[test]
 fn ctrl_c_tells_what_was_counted_until_then() {
     let (_server, page, addr) = server();
-    // Both the end of the run and that of the first interval are far away.
+    // Both the end of the run and the end of the first interval are far away.
     for (long, at) in [("--timeout", 0), ("-I", 1)] {
         let args = ["stat", "-e", "task-clock", "-G", "acme/web", "-x;", long, "3600000", &page];
         let counted = |wait_ms| {
@@ -231,7 +231,7 @@ fn what_cannot_be_counted_at_all_is_one_line() {
     SUBMETER.refuses(&["stat", "-e", "", &page], &["-e"]);
 }
 
-/// Another server's page is not printed, and has its remedy.
+/// Another server's page is not printed, and the error has a remedy.
 #[test]
 fn another_servers_page_is_not_printed() {
     let other = TcpListener::bind("127.0.0.1:0").expect("a free port");

@@ -28,7 +28,7 @@ pub(crate) fn secret(name: &str, content: &str) -> TempFile {
     file
 }
 
-/// Reads one line of a server's answer, and nothing behind it.
+/// Reads one line of a server's answer, and nothing after it.
 pub(crate) fn line(mut stream: &TcpStream) -> String {
     let (mut line, mut byte) = (Vec::new(), [0]);
     while byte != *b"\n" {
@@ -52,7 +52,7 @@ pub(crate) fn stat(mut stream: &TcpStream, name: &str) -> u64 {
     }
 }
 
-/// Gets a document of a page, without a client that could hide what is wrong with it.
+/// Gets a document of a page, without a client that could hide an error in it.
 pub(crate) fn get(page: SocketAddr, target: &str) -> String {
     let mut stream = TcpStream::connect(page).expect("it listens");
     let head = "Host: localhost\r\nConnection: close\r\n\r\n";
@@ -67,11 +67,11 @@ pub(crate) fn get(page: SocketAddr, target: &str) -> String {
 /// How a [`Fake`] server treats its clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Lie {
-    /// Not at all: it answers as it should.
+    /// Correctly: it answers as it should.
     None,
     /// Changes the last byte of each value.
     Byte,
-    /// Leaves the last byte of each value out.
+    /// Omits the last byte of each value.
     Cut,
     /// Answers a retrieval with the value and flags that another key was stored with.
     OtherValue,
@@ -177,7 +177,7 @@ fn retrieve(
 }
 
 /// Puts a pipe in place of the file, so that a test knows when the server reads it. Each call makes
-/// a new one: a reader of the last pipe does not get what is written for the next.
+/// a new one: a reader of the previous pipe does not get what is written for the next.
 pub(crate) fn make_pipe(path: &str) {
     let new = format!("{path}.new");
     let made = Command::new("mkfifo").args(["-m", "600", &new]).status();
@@ -185,7 +185,7 @@ pub(crate) fn make_pipe(path: &str) {
     std::fs::rename(new, path).expect("renamed");
 }
 
-/// Returns a writer of a pipe once somebody reads it.
+/// Returns a writer of a pipe once something reads it.
 pub(crate) fn once_read(path: &str) -> File {
     let mut open = File::options();
     let open = open.write(true).custom_flags(libc::O_NONBLOCK);

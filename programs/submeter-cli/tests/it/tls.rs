@@ -1,4 +1,4 @@
-//! TLS on both ports, and the errors where it is not available.
+//! TLS on both ports, and the errors if it is not available.
 
 use crate::support::{FREE, SUBMETER, secret};
 
@@ -134,7 +134,7 @@ mod with {
         };
         let page: SocketAddr = server.page["https://".len()..].parse().expect("an address");
         let mut before = shown(server.cache).expect("trusted");
-        // One of the two alone does not fit to the other.
+        // One of the two alone does not match the other.
         write(certificate, STRANGER);
         server.running.signal("HUP");
         write(key, STRANGERS_KEY);
@@ -176,7 +176,7 @@ mod with {
         assert!(out.contains("the bank's certificates stay as they were: "), "{out}");
     }
 
-    /// A key that comes late does not replace a newer one.
+    /// A key that is read late does not replace a newer one.
     #[test]
     fn a_late_key_replaces_no_newer_one() {
         let mut server = server("late", &[]);
@@ -201,7 +201,7 @@ mod with {
         }
     }
 
-    /// A bank is asked while authorities are read from a pipe that nobody writes to.
+    /// A bank is asked while authorities are read from a pipe that nothing writes to.
     #[cfg(feature = "redis")]
     #[test]
     fn an_unwritten_pipe_keeps_the_bank_going() {
@@ -221,7 +221,7 @@ mod with {
         make_pipe(authority.path());
         server.signal("HUP");
         let silent = once_read(authority.path());
-        // Each is an exchange that fails. More than may have begun before.
+        // Each is a failing exchange. Several may have begun before.
         let asked = || asked.load(Ordering::SeqCst);
         let enough = asked() + 3;
         until("the bank is asked", || asked() >= enough);
@@ -231,7 +231,7 @@ mod with {
         assert_eq!(code, Some(0), "{out}");
     }
 
-    /// One client of the page too many is told so in TLS.
+    /// A superfluous client of the page is told so over TLS.
     #[test]
     fn a_client_too_many_is_told_so_in_tls() {
         let server = server("crowded", &[]);
@@ -242,7 +242,7 @@ mod with {
             expect(&mut client, status);
             client
         };
-        // These keep nobody out.
+        // These keep no one out.
         let _silent: Vec<TcpStream> =
             (0..256).map(|_| TcpStream::connect(page).expect("it listens")).collect();
         let _stay: Vec<_> = (0..256).map(|_| ask("/api/totals", "HTTP/1.1 200 ")).collect();

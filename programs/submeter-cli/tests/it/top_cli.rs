@@ -37,7 +37,7 @@ fn once_prints_one_table() {
     assert!(out.chars().all(is_plain), "nor spaces at which awk does not split: {out}");
 }
 
-/// Columns are shown as named; for a wrong name the error lists those that exist.
+/// Columns are shown as named; for a wrong name the error lists the existing ones.
 #[test]
 fn a_wrong_column_is_told_which_there_are() {
     let (_server, page) = server();

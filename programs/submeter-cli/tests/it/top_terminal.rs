@@ -1,4 +1,4 @@
-//! `submeter top` in a terminal of the test's own: whatever ends it, the terminal is as it was.
+//! `submeter top` in a terminal of the test's own: whatever ends it, the terminal is restored.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -22,7 +22,7 @@ struct Shown {
     /// The program's end of the terminal, which outlives it.
     terminal: File,
     output: Receiver<Vec<u8>>,
-    /// Reads the terminal's other end, which it has alone.
+    /// Reads the terminal's other end, which it owns.
     reader: Option<JoinHandle<()>>,
     seen: String,
 }
@@ -32,9 +32,9 @@ impl Shown {
         Shown::start_on("xterm", args)
     }
 
-    /// Starts it where `TERM` is this, or is not set.
+    /// Starts it with this value of `TERM`, or without one.
     fn start_on<'a>(term: impl Into<Option<&'a str>>, args: &[&str]) -> Shown {
-        // The program must not hold up its own terminal's other end.
+        // The program must not hold open its own terminal's other end.
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let mut ours = File::from(openpt(flags).expect("a pty"));
         grantpt(&ours).expect("its owner's");
@@ -57,7 +57,7 @@ impl Shown {
         let (sender, output) = channel();
         let reader = thread::spawn(move || {
             let mut bytes = vec![0; 4096];
-            // An error is the end of a terminal that nobody has open.
+            // An error is the end of a terminal that nothing has open.
             while let Ok(n @ 1..) = ours.read(&mut bytes) {
                 if sender.send(bytes[..n].to_vec()).is_err() {
                     return;
@@ -67,16 +67,16 @@ impl Shown {
         Shown { child, terminal, output, reader: Some(reader), seen: String::new() }
     }
 
-    /// Closes the other end, as a terminal's window is closed or a connection is lost.
+    /// Closes the other end, as when a terminal's window is closed or a connection is lost.
     fn hang_up(&mut self) {
         self.output = channel().1;
-        // Something to read, after which the reader finds that nobody wants it. It fails where the
-        // program wrote in between, and the reader has found that already.
+        // A byte to read, after which the reader finds that its receiver is gone. This fails if the
+        // program wrote in between, in which case the reader has noticed already.
         let _ = self.terminal.write_all(b".");
         self.reader.take().expect("once").join().expect("no panic");
     }
 
-    /// Whether keys go to the program as they are typed.
+    /// Returns whether keys go to the program as they are typed.
     fn is_raw(&self) -> bool {
         let modes = tcgetattr(&self.terminal).expect("a terminal").local_modes;
         !modes.intersects(LocalModes::ICANON | LocalModes::ECHO)
@@ -119,7 +119,7 @@ impl Drop for Shown {
 
 #[test]
 fn any_signal_leaves_the_terminal_as_it_was() {
-    // A server that says nothing: the terminal is taken before there is an answer.
+    // A silent server: the terminal is taken before there is an answer.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = silent.local_addr().expect("bound").to_string();
     for command in [&["top"][..], &["fleet", "top"]] {
@@ -132,7 +132,7 @@ fn any_signal_leaves_the_terminal_as_it_was() {
             let status = top.end();
             assert_eq!(status.code(), Some(0), "{command:?} {signal}: {status}");
             assert!(!top.is_raw(), "{command:?} {signal}");
-            // The mouse, the screen before and the cursor.
+            // The mouse, the previous screen and the cursor.
             for restored in ["\u{1b}[?1000l", "\u{1b}[?1049l", "\u{1b}[?25h"] {
                 top.wait_for(restored);
             }
@@ -140,7 +140,7 @@ fn any_signal_leaves_the_terminal_as_it_was() {
     }
 }
 
-/// A terminal that moves no cursor is refused with what to add.
+/// A terminal that moves no cursor is refused, and the error says what to add.
 #[test]
 fn a_terminal_without_a_cursor_is_refused() {
     for command in [&["top"][..], &["fleet", "top"]] {
@@ -153,7 +153,7 @@ fn a_terminal_without_a_cursor_is_refused() {
     }
 }
 
-/// A terminal that is gone ends it with or without a signal.
+/// A terminal that is gone ends the program, with or without a signal.
 #[test]
 fn a_terminal_that_is_gone_ends_it() {
     let gone = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -161,7 +161,7 @@ fn a_terminal_that_is_gone_ends_it() {
     drop(gone);
     for signal in [None, Some("HUP")] {
         let mut top = Shown::start(&["top", &address]);
-        // From here on each frame is the same, and nothing is written: no error ends it.
+        // From here on every frame is the same, and nothing is written: no error ends it.
         top.wait_for("lost, retrying");
         top.hang_up();
         if let Some(signal) = signal {

@@ -1,4 +1,4 @@
-//! Processes that stay up and are asked for samples, a line for each.
+//! Processes that stay up and are asked for samples, one line each.
 //!
 //! Between its samples a process sleeps, so that many take turns within milliseconds.
 
@@ -16,10 +16,10 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// Starts it, and returns what `read` makes of its first line.
+    /// Starts the process, and returns what `read` makes of its first line.
     ///
     /// # Errors
-    /// The system's, or the first line of what the process said instead.
+    /// The system's error, or the first line that the process printed instead.
     pub(super) fn start<T>(
         mut command: Command,
         read: impl FnOnce(&str) -> Option<T>,
@@ -43,7 +43,7 @@ impl Asked {
         Err(io::Error::other(all.lines().next().unwrap_or("it ended at once").to_owned()))
     }
 
-    /// Has it take a sample: a figure, and whether it was disturbed.
+    /// Makes the process take a sample: a figure, and whether it was disturbed.
     ///
     /// # Errors
     /// When the process has ended, or cannot measure.

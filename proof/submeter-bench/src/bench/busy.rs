@@ -1,10 +1,10 @@
-//! A load of the bench's own, so that "a busy machine" means the same on every day.
+//! A load of the bench's own, so that "a busy machine" means the same every day.
 //!
 //! One thread for each CPU computes and streams through memory at the lowest priority. It runs
-//! where the measured threads do not: on the other CPUs while one is measured, which in many
-//! machines share a core, a cache and the path to memory with it, and in the moments in which a
-//! server or its clients sleep. At an ordinary priority it would halve every figure, and most
-//! samples would be left out because a thread was preempted.
+//! where the measured threads do not: on the other CPUs while one is measured, which on many
+//! machines share a core, a cache and the path to memory with it, and whenever a server or its
+//! clients sleep. At an ordinary priority it would halve every figure, and most samples would be
+//! left out because a thread was preempted.
 
 use std::hint::black_box;
 use std::io;
@@ -15,14 +15,14 @@ use std::thread::{self, JoinHandle};
 
 use submeter_sys::cpu::{affinity, set_affinity};
 
-/// What a thread streams through: more than a CPU's own caches hold.
+/// The buffer that a thread streams through: larger than a CPU's own caches.
 const BUFFER_BYTES: usize = 4 << 20;
-/// What it does between two looks at whether to stop: some 10 µs.
+/// The work between two checks whether to stop: some 10 µs.
 const STEP_WORDS: usize = 8 << 10;
-/// The lowest priority in the words of nice(2).
+/// The lowest priority in terms of nice(2).
 const LOWEST: i32 = 19;
-/// Multiplier of a linear congruential generator (Knuth's MMIX): each step depends on the last one
-/// of the same word, and no compiler can leave it out.
+/// Multiplier of a linear congruential generator (Knuth's MMIX): each step depends on the previous
+/// one of the same word, and no compiler can omit it.
 const MULTIPLIER: u64 = 6_364_136_223_846_793_005;
 
 /// The threads that keep the CPUs busy, until it is dropped.
@@ -46,7 +46,7 @@ impl Busy {
             let name = format!("busy-{cpu}");
             let run = move || {
                 let placed = set_affinity(&[cpu]);
-                // Of this thread alone: on Linux each has a priority of its own.
+                // For this thread alone: on Linux each thread has its own priority.
                 let lowered = rustix::process::setpriority_process(None, LOWEST);
                 if tell.send(placed.and(lowered.map_err(io::Error::from))).is_ok() {
                     work(&stop);
@@ -54,7 +54,7 @@ impl Busy {
             };
             busy.threads.push(thread::Builder::new().name(name).spawn(run)?);
         }
-        // A load of another kind than the record says would be worse than none.
+        // A load of another kind than the record states would be worse than none.
         told.iter().take(busy.threads.len()).collect::<io::Result<()>>()?;
         Ok(busy)
     }
@@ -62,10 +62,10 @@ impl Busy {
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        // Relaxed: nothing is handed over with it.
+        // Relaxed: nothing is published with it.
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // A panic of one has been reported; there is nothing to undo.
+            // A panic in one has been reported; there is nothing to undo.
             let _ = thread.join();
         }
     }
@@ -93,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    /// The CPU time that this process has used, in seconds.
+    /// Returns the CPU time that this process has used, in seconds.
     fn cpu_s() -> f64 {
         let stat = std::fs::read_to_string("/proc/self/stat").expect("Linux");
         let fields: Vec<&str> = stat.rsplit_once(") ").expect("a name").1.split(' ').collect();
@@ -119,7 +119,7 @@ mod tests {
         };
         let ours = || tasks().filter(|(name, _)| name.starts_with("busy-")).map(|(_, nice)| nice);
         let (before, begun) = (cpu_s(), Instant::now());
-        // On a machine that is busy with others it takes a while until they have run so long.
+        // On a machine that is busy with other work it takes a while until they have run that long.
         while cpu_s() - before < 0.1 && begun.elapsed() < Duration::from_secs(60) {
             thread::sleep(Duration::from_millis(10));
         }

@@ -1,5 +1,5 @@
-//! Weighs what a fresh process of this program holds: in a used one, memory that was freed would be
-//! reused and look like no growth.
+//! Weighs what a fresh process of this program holds: in a used one, freed memory would be reused
+//! and look like no growth.
 
 use std::process::Command;
 
@@ -17,7 +17,7 @@ pub(super) fn weigh<const N: usize>(groups: usize, more: &[&str]) -> Result<[f64
     })
 }
 
-/// Reads the numbers of a line, if there are as many.
+/// Reads the numbers of a line, if there are that many.
 pub(super) fn parse<const N: usize>(text: &str) -> Option<[f64; N]> {
     let numbers = text.split_whitespace().map(|word| word.parse().ok());
     numbers.collect::<Option<Vec<f64>>>()?.try_into().ok()

@@ -1,4 +1,4 @@
-//! The machine that figures come from, without which they mean nothing.
+//! The machine that figures come from; without it they mean nothing.
 
 use std::time::SystemTime;
 
@@ -10,12 +10,12 @@ use submeter_sys::{clock, cpu, kernel, probe};
 pub(crate) struct Machine {
     /// The processor's model name.
     pub(crate) cpu_model: Option<String>,
-    /// Which design that is: the name alone is that of several, which differ by 2 to 3 times in
-    /// what a sequence costs.
+    /// The design of the processor. Several share the model name, and they differ by 2 to 3 times
+    /// in the cost of a sequence.
     pub(crate) cpu_design: Option<String>,
     /// The instruction set.
     pub(crate) arch: &'static str,
-    /// How many CPUs this process may use.
+    /// Number of CPUs that this process may use.
     pub(crate) cpus: usize,
     /// `uname -r`.
     pub(crate) kernel: String,

@@ -47,8 +47,8 @@ pub(crate) use worlds::measure_in;
 pub(crate) struct Table {
     /// Its name on the command line and in each of its rows.
     pub(crate) name: &'static str,
-    /// Its seconds in a full run: less than a quarter of an hour for all tables, most for those
-    /// with long rounds and small differences.
+    /// Its seconds in a full run: less than a quarter of an hour for all tables, with the largest
+    /// share for those with long rounds and small differences.
     full: u64,
     /// Seconds that the fewest rounds take on two CPUs, for the estimate of a quick run.
     quick: u64,
@@ -93,7 +93,7 @@ impl Mode {
     }
 }
 
-/// The command line's inputs for the tables, besides their names and their time.
+/// The command line's inputs for the tables, apart from their names and their time.
 #[derive(Debug, Default)]
 pub(crate) struct Inputs {
     /// A recording that `rstat` replays, instead of the one that comes with the program.
@@ -112,7 +112,7 @@ pub(crate) const TABLES: [Table; 14] = [
     Table { name: "percpu_ref", full: 60, quick: 2, plan: |_| percpu_ref::plan() },
     Table { name: "kill", full: 30, quick: 1, plan: |_| kill::plan() },
     Table { name: "percpu_counter", full: 60, quick: 2, plan: |_| percpu_counter::plan() },
-    // Before rstat, whose trees leave a heap in which the groups of later tables lie far apart.
+    // Before rstat, whose trees leave a heap in which the groups of later tables are scattered.
     Table { name: "perf", full: 160, quick: 5, plan: perf::plan },
     Table { name: "rstat", full: 130, quick: 3, plan: rstat::plan },
     Table { name: "count", full: 60, quick: 4, plan: |_| count::plan() },

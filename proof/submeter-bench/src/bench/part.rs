@@ -63,7 +63,7 @@ impl Part {
 /// # Errors
 /// When the machine cannot be written as JSON.
 pub(crate) fn record(machine: &Machine, mode: Mode, parts: &[Part]) -> serde_json::Result<String> {
-    /// Facts about the run besides the machine.
+    /// Facts about the run apart from the machine.
     #[derive(Serialize)]
     struct Run<'a> {
         #[serde(flatten)]
@@ -121,7 +121,7 @@ mod tests {
             mixed: false,
         };
         let part = Part::new(&TABLES[0], Mode::Quick, &measured).expect("JSON");
-        // As it is passed from one process to the other.
+        // In the form in which one process passes it to the other.
         let part = serde_json::to_string(&part).expect("JSON");
         let part: Part = serde_json::from_str(&part).expect("JSON");
         let json = record(&Machine::gather(), Mode::Quick, &[part]).expect("JSON");

@@ -54,7 +54,7 @@ pub(crate) fn plan() -> io::Result<Plan> {
     })
 }
 
-/// The objects that the variants count references of: one each, shared by all CPUs.
+/// The objects whose references the variants count: one each, shared by all CPUs.
 struct Counted {
     atomic: Arc<CachePadded<AtomicU64>>,
     percpu: Arc<MidPage<PercpuRef>>,
@@ -62,12 +62,12 @@ struct Counted {
     arc: Arc<CachePadded<u8>>,
 }
 
-/// A count in the middle of a page. The first words of an area lie at the start of one, for each
-/// CPU a line further.
+/// A count in the middle of a page. The first words of an area are at the start of a page, one line
+/// further for each CPU.
 ///
-/// A count that lies as far into a page as its word shares a set of the first cache with it, and a
-/// pair took a third longer: one place of 64, and which one it is would be a matter of what else
-/// the program has allocated.
+/// A count at the same offset within a page as its word shares a set of the first-level cache with
+/// it, and a pair then took a third longer. That is one of 64 offsets, and which one occurs would
+/// depend on what else the program has allocated.
 #[repr(C, align(4096))]
 pub(super) struct MidPage<T> {
     _before: [u8; 2048],
@@ -162,8 +162,8 @@ thread_local! {
 /// Source and destination of the copies, at a fixed position in a page.
 ///
 /// A load waits for an earlier store whose address has the same low 12 bits, as if both were to the
-/// same word. The first per-CPU words lie at the start of their page: a buffer that happens to lie
-/// there too makes a pair that copies 512 bytes cost two or three times as much.
+/// same word. The first per-CPU words are at the start of their page: a buffer that happens to
+/// start there too makes a pair that copies 512 bytes cost two or three times as much.
 #[repr(C, align(4096))]
 struct Buffers {
     _where_words_are: [u8; 2 * BUFFER_BYTES],
@@ -204,7 +204,7 @@ mod tests {
         for bytes in [0, 512] {
             counted.variants(bytes).iter().for_each(|(_, work)| work(1000));
         }
-        // Relaxed: this thread did it all.
+        // Relaxed: this thread did everything.
         assert_eq!(counted.atomic.load(Ordering::Relaxed), 1);
         assert_eq!(Arc::strong_count(&counted.arc), 1);
         for count in [&counted.percpu.count, &counted.fallback.count] {

@@ -1,8 +1,8 @@
 //! The `rcuref` table: pairs of a get and a put on one count that never drops to zero.
 //!
 //! Every variant counts references to one object that all CPUs share, and never drops the last one:
-//! the table shows the cost of counting, not of freeing. The part `cache` has the same count within
-//! a request of a cache.
+//! the table shows the cost of counting, not of freeing. The part `cache` measures the same count
+//! within a request of a cache.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -21,7 +21,7 @@ use crate::row::{Param, Params};
 const ITEMS: u32 = 1000;
 /// Bytes of an item's value, which a request copies: few, as in most caches.
 const VALUE_BYTES: usize = 200;
-/// Coprime to [`ITEMS`], so that a walk by so many comes to each in an order that no prefetcher
+/// Coprime to [`ITEMS`], so that steps of this size reach every item in an order that no prefetcher
 /// guesses.
 const STEP: u32 = 617;
 
@@ -49,8 +49,8 @@ pub(crate) fn plan() -> io::Result<Plan> {
 
 /// Returns the variants with their loops.
 ///
-/// No `black_box`: no compiler merges or removes atomic operations, and its store would delay every
-/// locked instruction and level out the differences.
+/// There is no `black_box`: no compiler merges or removes atomic operations, and its store would
+/// delay every locked instruction and level out the differences.
 fn variants() -> Vec<(&'static str, Work)> {
     ours().into_iter().chain(others()).collect()
 }
@@ -84,14 +84,14 @@ fn ours() -> [(&'static str, Work); 4] {
             "rcuarc_peeked",
             requests(move |guard| {
                 let item = slot.peek(guard).expect("the item is there");
-                // The look that a reference would be taken for.
+                // The access that a reference would be taken for.
                 black_box(**item);
             }),
         ),
     ]
 }
 
-/// How many lookups a request makes, under one guard.
+/// Number of lookups per request, under one guard.
 const LOOKUPS: u32 = 16;
 
 /// Makes requests, each with a guard for its lookups.
@@ -165,9 +165,9 @@ fn others() -> [(&'static str, Work); 5] {
     ]
 }
 
-/// A request of a cache looks its item up by name, under a guard, and keeps it while it copies the
-/// value. What differs is how the item is counted, and that a `Weak` leads to it by one pointer
-/// more.
+/// Makes the cells of the part `cache`. A request looks its item up by name, under a guard, and
+/// keeps it while it copies the value. The variants differ in how the item is counted, and a `Weak`
+/// leads to it through one more pointer.
 fn caches() -> io::Result<Vec<Vec<Cell>>> {
     let mut groups = Vec::new();
     for items in [1, ITEMS] {
@@ -210,7 +210,7 @@ fn caches() -> io::Result<Vec<Vec<Cell>>> {
 
 type Value = [u8; VALUE_BYTES];
 
-/// Makes a cache of so many items, and requests to it.
+/// Makes a cache with that many items, and requests to it.
 fn cache<S: Send + Sync + 'static>(
     items: u32,
     item: impl Fn(Value) -> S,

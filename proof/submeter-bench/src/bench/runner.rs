@@ -2,9 +2,8 @@
 //!
 //! Variants that are compared are measured within milliseconds of each other, and each round starts
 //! with a different one, so that other work on the machine affects all of them alike. A sample
-//! during which a measuring thread was preempted is taken again while the budget lasts, and left
-//! out if it is disturbed every time: a shared line without contention is not what was to be
-//! measured.
+//! during which a measuring thread was preempted is retaken while the budget lasts, and left out if
+//! it is disturbed every time: a shared line without contention is not what was to be measured.
 
 use std::io;
 use std::time::{Duration, Instant};

@@ -70,10 +70,10 @@ pub(crate) fn rates(
     rates_after(cpus, batch, &|_| (), work)
 }
 
-/// As [`rates`], of threads that have done `before`, which is not timed.
+/// The same as [`rates`], for threads that have first run `before`, which is not timed.
 ///
 /// # Errors
-/// As those of [`rates`].
+/// The same as [`rates`].
 pub(crate) fn rates_after(
     cpus: &[usize],
     batch: u32,
@@ -126,8 +126,8 @@ impl Run {
     }
 }
 
-/// Returns whether threads whose starts were so far `apart`, and the longest of whose gaps was
-/// `longest`, ran all the time, except for at most a tenth.
+/// Returns whether threads whose starts were `apart` by this much, and whose longest gap was
+/// `longest`, ran all the time except for at most a tenth.
 pub(crate) fn ran_together(apart: Duration, longest: Duration) -> bool {
     let tolerated = SAMPLE / 10;
     apart <= tolerated && longest <= tolerated

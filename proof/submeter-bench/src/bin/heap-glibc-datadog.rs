@@ -1,4 +1,4 @@
-//! A program of the table `alloc`: DataDog's sampler around glibc, which tells probes of a sample.
+//! A program of the table `alloc`: DataDog's sampler around glibc, which reports samples to probes.
 
 use std::alloc::System;
 use std::process::ExitCode;

@@ -1,4 +1,5 @@
-//! A program of the table `alloc`: tracking-allocator around glibc, which has each block counted.
+//! A program of the table `alloc`: tracking-allocator around glibc, which reports each block to be
+//! counted.
 
 use std::alloc::System;
 use std::process::ExitCode;

@@ -46,7 +46,8 @@ fn ratios(definition: &Definition, gate: &Gate, one: &Record, other: &Record) ->
     let ours = one.table(&definition.table);
     let ours = ours.filter(|row| row.variant == gate.variant && row.params.has(&gate.params));
     let line = |row: &Row| {
-        // Of the same parameters in the other record, not of the first that the gate names there.
+        // The row with the same parameters in the other record, not the first one that the gate
+        // names there.
         let same = other.table(&definition.table);
         let mut same = same.filter(|is| is.variant == row.variant && is.params == row.params);
         let ratios = [ratio(one, definition, gate, row)?, {
@@ -60,8 +61,8 @@ fn ratios(definition: &Definition, gate: &Gate, one: &Record, other: &Record) ->
     ours.filter_map(line).collect()
 }
 
-/// Returns the ratio of a row to its counterpart, with its 95 % confidence interval as half its
-/// width where samples were taken in turns.
+/// Returns the ratio of a row to its counterpart; if samples were taken alternately, half the width
+/// of its 95 % confidence interval is added.
 fn ratio(record: &Record, definition: &Definition, gate: &Gate, row: &Row) -> Option<String> {
     let params = gate.against.params.as_ref();
     let base = match params {
@@ -74,7 +75,7 @@ fn ratio(record: &Record, definition: &Definition, gate: &Gate, row: &Row) -> Op
     if verdict == rows::NOISY || !row.is_median() {
         return Some(verdict);
     }
-    // Only samples of the same rounds are pairs.
+    // Only samples of the same rounds form pairs.
     let paired = (row.samples.len() == base.samples.len())
         .then(|| paired::ratio(&row.samples, &base.samples))
         .flatten();

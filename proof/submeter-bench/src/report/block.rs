@@ -8,12 +8,12 @@ pub(super) enum Block<'a> {
     /// The heading of a table's section.
     Heading(&'a Definition),
     Paragraph(String),
-    /// A paragraph that begins with what it is about.
+    /// A paragraph that begins with its subject.
     About(&'static str, &'a str),
     /// What the next table or plot shows.
     Caption(String),
     Table(Table),
-    /// What the names of variants and parameters mean: for the page, as are plots.
+    /// The meaning of the names of variants and parameters; only for the page, like plots.
     Names(&'a Definition),
     /// Rows to be plotted.
     Plots(&'a Definition, Vec<&'a Row>),
@@ -28,7 +28,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Makes a table of so many columns.
+    /// Makes a table with that many columns.
     pub(super) fn new<const N: usize>(
         columns: &str,
         heading: [&str; N],

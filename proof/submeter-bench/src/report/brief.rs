@@ -1,4 +1,4 @@
-//! The figures of one table alone, for a document that has little room: without spreads, ratios and
+//! The figures of a single table, for a document with little room: without spreads, ratios and
 //! words.
 
 use super::block::{Block, Table};
@@ -45,7 +45,7 @@ fn cell(rows: &[&Row], variant: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Figures stand by variant, those of other settings in parentheses.
+    /// Figures are arranged by variant, with those of other settings in parentheses.
     #[test]
     fn figures_stand_by_variant() {
         let row = |operation: &str, cpus: &str, variant: &str, value: f64| {

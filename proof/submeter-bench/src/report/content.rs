@@ -1,5 +1,5 @@
-//! What a report says, apart from how it is written down: the machine, then a section for each
-//! table, the documents' first.
+//! The content of a report, apart from its format: the machine, then a section for each table, the
+//! documents' first.
 
 use super::block::{Block, Table};
 use super::contest;
@@ -10,7 +10,8 @@ use super::record::{Machine, Record};
 use super::rows;
 use crate::row::Row;
 
-/// Tables with more rows than this are left out: in a document they would bury the rest.
+/// Maximum number of rows of a table: longer ones are left out, since in a document they would bury
+/// the rest.
 const LINES_MAX: usize = 60;
 
 /// Returns the report of `record`, with a section for each definition that it has rows for.
@@ -37,7 +38,7 @@ pub(super) fn report<'a>(record: &'a Record, definitions: &'a [Definition]) -> V
     blocks
 }
 
-/// Returns what a reader must know of the machine, with its names.
+/// Returns what a reader must know about the machine, with the names of the facts.
 pub(super) fn facts(machine: &Machine) -> Vec<(&'static str, String)> {
     let unknown = || "not recorded".to_owned();
     let design = machine.cpu_design.iter().map(|design| format!(" ({design})"));
@@ -62,7 +63,7 @@ pub(super) fn facts(machine: &Machine) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// Writes every bout that was lost, of all tables.
+/// Writes every lost bout of all tables.
 fn behind<'a>(
     blocks: &mut Vec<Block<'a>>,
     record: &'a Record,
@@ -132,8 +133,8 @@ fn contests(blocks: &mut Vec<Block<'_>>, record: &Record, definition: &Definitio
     }
 }
 
-/// Writes all rows that are not histogram buckets; rows with different parameter names go into
-/// separate tables. Those that are in no table are plotted all the same.
+/// Writes all rows except histogram buckets; rows with different parameter names go into separate
+/// tables. Rows that are in no table are plotted all the same.
 fn figures<'a>(blocks: &mut Vec<Block<'a>>, definition: &'a Definition, rows: &[&'a Row]) {
     let mut left = 0;
     let mut untold = Vec::new();

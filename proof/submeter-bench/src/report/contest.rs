@@ -1,5 +1,5 @@
-//! Our rows beside the best of some others', whoever is ahead: what a reader would otherwise have
-//! to look for in the tables, and would miss where it speaks against us.
+//! Our rows beside the best of some others', whoever is ahead. A reader would otherwise have to
+//! look for this in the tables, and would miss it where it counts against us.
 
 use super::definition::{Contest, Definition};
 use super::record::Record;
@@ -14,7 +14,7 @@ pub(super) const BEHIND: &str = "Where submeter is behind";
 pub(super) const HEADING_BEHIND: [&str; 6] =
     ["table", "what", "submeter", "best other", "its figure", "submeter ÷ it"];
 
-/// Ratios closer to 1 than this are nobody's lead: two runs of one program differ as much.
+/// Ratios closer to 1 than this are a draw: two runs of the same program differ by as much.
 pub(super) const EVEN: f64 = 0.03;
 
 /// One of our rows, and the best of the others' with the same parameters.
@@ -24,8 +24,8 @@ pub(super) struct Bout<'a> {
     higher_is_better: bool,
 }
 
-/// Returns the definition's contests, one for each of our rows that another has too. Counts and
-/// shares are none: more of them in a histogram's bucket is neither better nor worse.
+/// Returns the definition's contests, one for each of our rows that another variant has too. Counts
+/// and shares are excluded: more of them in a histogram's bucket is neither better nor worse.
 pub(super) fn bouts<'a>(record: &'a Record, definition: &'a Definition) -> Vec<Bout<'a>> {
     let higher_is_better = definition.better == "higher";
     let of = |contest: &'a Contest, ours: &'a Row| {
@@ -59,7 +59,7 @@ pub(super) fn behind(lost: usize, all: usize) -> String {
 }
 
 impl Bout<'_> {
-    /// Returns what is in the columns of [`HEADING`].
+    /// Returns the cells of the columns of [`HEADING`].
     pub(super) fn cells(&self) -> [String; 6] {
         let verdict = rows::verdict(self.ours, self.best);
         let what = match &*self.ours.variant {
@@ -76,7 +76,7 @@ impl Bout<'_> {
         ]
     }
 
-    /// Returns what is in the columns of [`HEADING_BEHIND`].
+    /// Returns the cells of the columns of [`HEADING_BEHIND`].
     pub(super) fn cells_behind(&self, definition: &Definition) -> [String; 6] {
         let [what, ours, best, figure, ratio, _] = self.cells();
         [definition.table.clone(), what, ours, best, figure, ratio]

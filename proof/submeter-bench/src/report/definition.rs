@@ -31,7 +31,7 @@ pub(crate) struct Definition {
     pub(super) params: BTreeMap<String, About>,
     pub(super) variants: BTreeMap<String, About>,
     pub(super) cell: Vec<Cell>,
-    /// The workloads that answer the cells. Empty where there is one.
+    /// The workloads that answer the cells. Empty if there is only one.
     pub(super) answers: Vec<Answer>,
     pub(super) contest: Vec<Contest>,
     pub(super) gate: Vec<Gate>,
@@ -86,8 +86,8 @@ pub(crate) fn definition(table: &str) -> &'static Definition {
 pub(super) const TEXTS: &[&str] = include!(concat!(env!("OUT_DIR"), "/definitions.rs"));
 
 impl Definition {
-    /// Returns whether these variants, measured in turns with these parameters, are compared: with
-    /// the baseline, or by a contest of their own.
+    /// Returns whether these variants, measured alternately with these parameters, are compared:
+    /// with the baseline, or by a contest of their own.
     #[cfg(test)]
     pub(crate) fn compares(
         &self,
@@ -138,7 +138,7 @@ pub(crate) struct Cell {
 #[serde(default)]
 pub(crate) struct Answer {
     pub(super) name: String,
-    /// What its rows have beside the parameters of [`Ours`].
+    /// The parameters that its rows have in addition to those of [`Ours`].
     pub(super) params: Params,
 }
 
@@ -158,7 +158,7 @@ pub(crate) struct Growth {
     pub(super) params: Params,
     /// The parameter that is the size.
     pub(super) by: String,
-    /// The first is ours.
+    /// The first one is ours.
     pub(super) variants: Vec<String>,
 }
 

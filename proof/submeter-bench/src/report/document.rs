@@ -54,7 +54,7 @@ fn is_count(cell: &Cell) -> bool {
     cell.unit == "count" || cell.ours.as_ref().is_some_and(|o| o.params.get(BUCKET).is_some())
 }
 
-/// Returns the ratio of the document's cell to its baseline; some documents give only that.
+/// Returns the ratio of the document's cell to its baseline; some documents give nothing else.
 fn their_ratio(definition: &Definition, cell: &Cell, ours: Option<&Row>) -> Option<String> {
     let value = cell.value?;
     if matches!(cell.unit.as_str(), "x" | "×") {

@@ -1,5 +1,5 @@
-//! How a cost grows: a straight line through what was measured, beside the measurements, and where
-//! they leave it. What a larger machine would pay is read off the line, never measured.
+//! How a cost grows: a straight line through the measurements, shown beside them, and where they
+//! leave it. What a larger machine would pay is extrapolated from the line, never measured.
 
 use super::contest::EVEN;
 use super::definition::{Definition, Growth};
@@ -9,10 +9,10 @@ use crate::row::Row;
 
 pub(super) const TITLE: &str = "How it grows";
 
-/// A measurement that is this much dearer than the line through those before it has left it: the
-/// scatter of one row between runs stays below a half of that.
+/// A measurement that exceeds the line through the earlier ones by this factor has left it: the
+/// scatter of one row between runs stays below half of that.
 const LEAVES: f64 = 1.5;
-/// Fewer points do not say whether they lie on a line.
+/// With fewer points it is unknown whether they are on a line.
 const POINTS_MIN: usize = 3;
 
 /// The costs of one variant: nanoseconds at each size, from the smallest.
@@ -29,8 +29,8 @@ struct Line {
 }
 
 impl Line {
-    /// Returns the line whose relative errors are smallest in their squares: an absolute error
-    /// would be that of the largest size alone. No cost falls as sizes grow, and none is negative.
+    /// Returns the line with the smallest sum of squared relative errors: with absolute errors the
+    /// largest size alone would decide. No cost falls as sizes grow, and none is negative.
     fn through(points: &[(f64, f64)]) -> Option<Line> {
         let weighted = |of: &dyn Fn(f64, f64) -> f64| -> f64 {
             points.iter().map(|&(n, ns)| of(n, ns) / (ns * ns)).sum()
@@ -57,7 +57,7 @@ impl Line {
 }
 
 impl Costs<'_> {
-    /// Returns the line of the sizes before any that leaves it, and the first that does.
+    /// Returns the line of the sizes before the first that leaves it, and that one.
     fn line(&self) -> Option<(Line, Option<(f64, f64)>)> {
         for end in POINTS_MIN..self.points.len() {
             let line = Line::through(&self.points[..end])?;
@@ -132,7 +132,7 @@ fn described(own: &Costs, first: &Costs) -> Option<[String; 6]> {
         || "–".to_owned(),
         |(n, ns)| format!("at {n}: {}, not {}", amount(ns, "ns"), amount(line.at(n), "ns")),
     );
-    // What is lost in the noise of the fixed part is not said with six decimals.
+    // A slope that is lost in the noise of the fixed part is not given with six decimals.
     let largest = own.points.last().map_or(0.0, |(n, _)| *n);
     let each = if line.each * largest < line.fixed / 100.0 { 0.0 } else { line.each };
     let sign = if error < 0.0 { "−" } else { "+" };
@@ -200,7 +200,7 @@ mod tests {
         assert!(said[4].starts_with("at 16: 200\u{a0}ns, not 68"), "{said:?}");
     }
 
-    /// A falling cost is taken for constant; one through zero has no fixed part.
+    /// A falling cost is treated as constant; one through zero has no fixed part.
     #[test]
     fn a_falling_cost_is_constant() {
         let falls = Line::through(&[(1.0, 10.0), (2.0, 9.9), (4.0, 9.8)]).expect("points");

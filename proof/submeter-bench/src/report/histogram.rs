@@ -6,8 +6,8 @@ use super::format::percent;
 use super::record::Record;
 use crate::row::Params;
 
-/// Returns a line for each bucket: of each of the document's variants its share, and those of our
-/// workloads that answer it.
+/// Returns a line for each bucket, with the shares of the document's variants and of our workloads
+/// that answer it.
 pub(super) fn table(record: &Record, definition: &Definition) -> Table {
     let cells = &definition.cell;
     let (mut buckets, mut variants): (Vec<&Params>, Vec<&str>) = (Vec::new(), Vec::new());
@@ -52,7 +52,7 @@ pub(super) fn table(record: &Record, definition: &Definition) -> Table {
 struct Ours<'a> {
     record: &'a Record,
     definition: &'a Definition,
-    /// `None` where the cells themselves name all that is to be known.
+    /// `None` where the cells alone name everything needed.
     answer: Option<&'a Answer>,
 }
 

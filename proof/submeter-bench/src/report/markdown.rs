@@ -12,7 +12,7 @@ pub(crate) fn markdown(record: &Record, definitions: &[Definition]) -> String {
     written(&content::report(record, definitions))
 }
 
-/// Writes blocks with an empty line between them, but for those that are for the page.
+/// Writes blocks with an empty line between them, except those that are only for the page.
 pub(super) fn written(blocks: &[Block<'_>]) -> String {
     let parts: Vec<String> = blocks.iter().filter_map(block).collect();
     parts.join("\n")

@@ -1,5 +1,5 @@
-//! Reports of a record: tables for a terminal; with their explanations as Markdown, and as a page
-//! with plots.
+//! Reports of a record: tables for a terminal; the same with explanations as Markdown, and as a
+//! page with plots.
 
 mod beside;
 mod block;

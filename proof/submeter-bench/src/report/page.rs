@@ -1,4 +1,4 @@
-//! The report as one HTML page: what the Markdown has, with plots.
+//! The report as one HTML page: the content of the Markdown, with plots.
 //!
 //! It loads no script, font or image, so that it can be mailed, printed and kept beside its record.
 //! maud escapes everything that comes from a record or a definition.

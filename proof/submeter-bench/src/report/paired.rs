@@ -1,5 +1,5 @@
-//! What one variant adds to another when they are measured in turns: computed from pairs, not from
-//! means.
+//! What one variant adds to another when they are measured alternately: computed from pairs, not
+//! from means.
 
 /// A median of ratios, and its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -9,8 +9,8 @@ pub(super) struct Interval {
     pub(super) high: f64,
 }
 
-/// Compares samples that were taken in turns, in order. `None` for fewer than six pairs: these give
-/// no 95 % interval.
+/// Compares samples that were taken alternately, in order. `None` for fewer than six pairs: these
+/// give no 95 % interval.
 ///
 /// The interval is that of the sign test, which assumes nothing about the distribution of ratios:
 /// noise on a shared machine has a long tail, which would dominate a mean.

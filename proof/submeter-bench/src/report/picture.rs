@@ -1,4 +1,4 @@
-//! The picture of the README: what two neighbours find in the cache that they share.
+//! The picture of the README: the hit ratios of two neighbours in the cache that they share.
 
 use super::plot::{self, Frame};
 use super::plots;
@@ -6,7 +6,7 @@ use super::record::Record;
 
 const TABLE: &str = "neighbours";
 
-/// The bars from the top: of which tenant, under which variant, and how it is called.
+/// The bars from the top: the tenant, the variant, and the bar's label.
 const BARS: [(&str, &str, &str); 5] = [
     ("quiet", "alone", "quiet tenant, alone"),
     ("quiet", "unprotected", "beside a loud one"),

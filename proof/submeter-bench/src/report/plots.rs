@@ -68,7 +68,7 @@ fn over(record: &Record, definition: &Definition, across: &str, rows: &[&Row]) -
             (true, others) if !others.is_empty() => others,
             _ => row.variant.to_string(),
         };
-        // A bucket with nothing in it has no place on a logarithmic axis.
+        // An empty bucket has no place on a logarithmic axis.
         if across == BUCKET && y <= 0.0 {
             continue;
         }
@@ -136,12 +136,12 @@ pub(super) fn strip(row: &Row, name: &str, look: usize) -> Option<Strip> {
     Some(Strip { name: name.to_owned(), look, value, spread })
 }
 
-/// Returns the quartiles, if they are around the value: otherwise they do not describe it.
+/// Returns the quartiles, if they enclose the value: otherwise they do not describe it.
 fn around(row: &Row, value: f64) -> Option<(f64, f64)> {
     row.quartiles().filter(|(low, high)| (*low..=*high).contains(&value))
 }
 
-/// Returns the values of those parameters in which `rows` differ.
+/// Returns the values of the parameters in which `rows` differ.
 fn values(params: &Params, rows: &[&Row]) -> String {
     let varying = rows::varying(rows);
     let values: Vec<&str> = varying.iter().filter_map(|name| params.get(name)).collect();

@@ -1,6 +1,6 @@
-//! What a record has and the bench no longer measures.
+//! What a record contains and the bench no longer measures.
 //!
-//! Apart from the record, which other programs read without any definition.
+//! This is separate from the record, which other programs read without any definition.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +10,8 @@ use super::definition::definitions;
 use super::record::Record;
 
 impl Record {
-    /// Leaves out what was measured of variants and parameters that are gone since: their
-    /// definitions are too, so that no report could say what the figures mean. The file keeps them.
+    /// Removes the measurements of variants and parameters that no longer exist: their definitions
+    /// are gone too, so that no report could say what the figures mean. The file keeps them.
     pub(crate) fn without_removed(mut self) -> Record {
         let of = |table: &str| definitions().iter().find(|definition| definition.table == table);
         let (mut variants, mut params) = (BTreeSet::new(), BTreeSet::new());

@@ -177,8 +177,8 @@ fn ratio(definition: &Definition, line: &[&Row], row: &Row) -> Option<String> {
 
 /// The text in place of a figure that is too noisy.
 pub(super) const NOISY: &str = "too noisy";
-/// The widest range of a ratio, as the quotient of its ends, that still says anything: a ratio that
-/// may be a half and may be two says nothing.
+/// The widest range of a ratio, as the quotient of its ends, that is still informative: a ratio
+/// between a half and two says nothing.
 const RANGE_MAX: f64 = 4.0;
 
 /// Writes a row's value as a multiple of another row's, or that it is too noisy, if the quartiles

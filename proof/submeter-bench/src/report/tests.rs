@@ -112,7 +112,7 @@ static RECORDS: LazyLock<Vec<(PathBuf, Record)>> = LazyLock::new(|| {
     records
 });
 
-/// Returns a definition of `table` that says no more than it must.
+/// Returns a minimal definition of `table`.
 fn bare(table: &str) -> Definition {
     Definition::parse(&format!("table = '{table}'\ntitle = 'T'")).expect("a definition")
 }
@@ -259,7 +259,7 @@ fn each_workload_answers_a_documents_histogram() {
     }
 }
 
-/// The report says who is ahead also where it is not submeter.
+/// The report says who is ahead, also where it is not submeter.
 #[test]
 fn the_report_says_who_is_ahead() {
     let record = Record::parse(ANSWERS).expect("a record");
@@ -277,7 +277,7 @@ fn the_report_says_who_is_ahead() {
     assert!(text.contains("3 µs | base | 4 µs | 0.750 × | base |"), "{text}");
 }
 
-/// A contest is of all our rows and not of histograms.
+/// A contest covers all our rows and no histograms.
 #[test]
 fn a_contest_is_of_all_our_rows() {
     let record = Record::parse(ANSWERS).expect("a record");
@@ -370,7 +370,7 @@ fn definitions_parse_and_cells_are_reported() {
     let newest = RECORDS.iter().find(|(path, _)| path.ends_with("2026-11-27-all.json.zst"));
     let text = markdown(&newest.expect("it is there").1, definitions);
     for definition in definitions {
-        // Of a histogram only shares are shown.
+        // For a histogram only shares are shown.
         for cell in definition.cell.iter().filter(|cell| cell.unit != "count") {
             let value = cell.value.map_or_else(|| "–".to_owned(), |v| amount(v, &cell.unit));
             let found = text.contains(&format!("{} | {value} |", cell.variant));

@@ -7,10 +7,10 @@ use std::sync::OnceLock;
 
 use crate::asm::{Isa, Line, functions};
 
-/// Which number a row has, which is a choice of the build.
+/// The index of rows, which is a choice of the build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rows {
-    /// The CPU's.
+    /// The CPU's number.
     ByCpu,
     /// The thread's `mm_cid`.
     ByMmCid,
@@ -74,8 +74,8 @@ fn compile(isa: Isa, rows: Rows) -> Option<String> {
         .args(["--config", "profile.release.lto=false"])
         .args(["--config", "profile.release.codegen-units=16"])
         .args(["--config", "profile.release.debug=0"])
-        // What it calls is compiled as far as it is inlined, which every level above 0 does; what
-        // becomes of the rest is not compared.
+        // Its callees are compiled as far as they are inlined, which every level above 0 does; the
+        // rest is not compared.
         .args(["--config", "profile.release.opt-level=1"])
         .args(["--config", "profile.release.package.submeter-goldens.opt-level=3"])
         .args(["--target", target, "--target-dir"])

@@ -11,10 +11,10 @@ use crate::asm::Isa;
 use crate::compile::{Rows, compiled, golden_dir, rustc};
 use crate::{bless, wanted};
 
-/// The functions, the locked instruction that each must have, and the branch behind it.
+/// The functions, the locked instruction that each must contain, and the branch after it.
 const HOT: [(&str, &str, &str); 6] = [
     ("rcuarc_clone", "lock incl", "js"),
-    // Must not touch the object once its reference is put, so that it exchanges, and sees a count
+    // It must not touch the object once its reference is put; so it exchanges, and sees a count
     // that another thread has changed.
     ("rcuarc_drop", "lock cmpxchgl", "jne"),
     ("rcuarc_release", "lock decl", "js"),
@@ -59,7 +59,7 @@ fn assert_shape(name: &str, lines: &[String], locked: &str, branch: &str) {
     let next = lines[at + 1].trim_start();
     assert!(next.starts_with(&format!("{branch} ")), "{name}: no `{branch}` behind it in\n{text}");
     assert_eq!(text.matches("lock").count(), 1, "{name}: more than one lock in\n{text}");
-    // One with memory is locked without the prefix.
+    // An exchange with memory is locked without the prefix.
     let others = text.replacen(locked, "", 1);
     for exchange in ["xadd", "xchg"] {
         assert!(!others.contains(exchange), "{name}: {exchange} in\n{text}");

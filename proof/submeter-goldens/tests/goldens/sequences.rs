@@ -57,10 +57,10 @@ fn compare_all(rows: Rows) {
 ///
 /// An update, with the tests of mark and batch, takes at most 18, and 22 on AArch64; 24 where it
 /// also finds its word, which on AArch64 the compiler does outside the sequence. Two of them keep
-/// the batch's boundaries away from 0, which halves how many updates leave the fast path.
+/// the batch's boundaries away from 0, which halves the number of updates that leave the fast path.
 ///
-/// On rows by thread each takes 2 more, and 3 on AArch64: the number of a thread that is not
-/// registered is 0, so that `cpu_id` is tested too.
+/// On rows by thread each takes 2 more, and 3 on AArch64: an unregistered thread has the number 0,
+/// so that `cpu_id` is tested too.
 fn assert_instruction_count(isa: Isa, rows: Rows, name: &str, lines: &[Line]) {
     let most = match (name, isa) {
         ("get" | "put", Isa::X86_64) => 9,

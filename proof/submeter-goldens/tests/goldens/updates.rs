@@ -8,9 +8,8 @@ use crate::asm::Isa;
 use crate::compile::{Rows, compiled};
 use crate::wanted;
 
-/// The functions, the number of instructions that they may take up to their return, and the number
-/// of registers that they may save. Values that a loop would keep in registers are loaded here, and
-/// counted.
+/// The functions, the maximum number of instructions up to their return, and the maximum number of
+/// saved registers. Values that a loop would keep in registers are loaded here, and counted.
 const MOST: [(&str, usize, usize); 11] = [
     // One more than a get: the load of the pointer. A group's handle is such a pointer.
     ("arc_clone", 11, 0),
@@ -20,7 +19,8 @@ const MOST: [(&str, usize, usize); 11] = [
     ("counter_add", 19, 0),
     ("group_add", 35, 0),
     ("group_adjust", 35, 0),
-    // Two lines: the block and the word. The sequences need an address less, and no exchange.
+    // Two cache lines: the block and the word. The sequences need one address less, and no
+    // exchange.
     ("locked_add", 39, 0),
     ("ref_get", 10, 0),
     ("ref_pair", 22, 1),

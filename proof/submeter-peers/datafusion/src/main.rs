@@ -15,10 +15,10 @@ use datafusion_execution::memory_pool::{
 };
 use submeter_sys::cpu::set_affinity;
 
-/// What one charge asks for, in bytes, as in the bench.
+/// The amount of one charge, in bytes, as in the bench.
 const AMOUNT: usize = 64;
 
-/// What is measured.
+/// The measured pool.
 struct Peer {
     /// Whether the pool gives each its share, for which its consumers must be able to spill.
     fair: bool,
@@ -103,14 +103,14 @@ impl Peer {
     /// Takes a sample on all CPUs.
     fn run(&self) -> Result<Vec<Run>, String> {
         let start = Barrier::new(self.cpus.len());
-        // All of them before the first charge: a fair pool shares among those it knows.
+        // All of them before the first charge: a fair pool divides its memory among those it knows.
         let own = |n: usize| MemoryConsumer::new(format!("thread {n}")).with_can_spill(self.fair);
         let reservations: Vec<MemoryReservation> =
             (0..self.cpus.len()).map(|n| own(n).register(&self.pool)).collect();
         let runs: io::Result<Vec<Run>> = thread::scope(|scope| {
             let start = &start;
             let run = |(reservation, &cpu): (&MemoryReservation, &usize)| {
-                // Not moved into the thread: `reservation` ends after all have.
+                // Not moved into the thread: `reservation` ends after all threads have.
                 let reservation = reservation.new_empty();
                 scope.spawn(move || {
                     let pinned = set_affinity(&[cpu]);

@@ -1,4 +1,4 @@
-//! DataFusion's memory pools, in a program that is compiled only on request: with what it needs,
+//! DataFusion's memory pools, in a program that is compiled only on request: with its dependencies,
 //! that takes minutes.
 
 use std::env;
@@ -10,7 +10,7 @@ use super::Process;
 
 /// The variable that names the program.
 const VARIABLE: &str = "SUBMETER_DATAFUSION";
-/// What makes it.
+/// The command that builds it.
 const HINT: &str = "cargo build --release --locked --manifest-path \
     proof/submeter-peers/datafusion/Cargo.toml, and name its program in SUBMETER_DATAFUSION";
 
@@ -18,14 +18,14 @@ const HINT: &str = "cargo build --release --locked --manifest-path \
 #[derive(Clone, Debug)]
 pub struct DataFusion(PathBuf);
 
-/// Which of its pools, and where.
+/// One of its pools, and the distance from the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pool {
     /// Its name in records.
     pub variant: &'static str,
     /// Whether it is the pool that gives each consumer its share, or the greedy one.
     pub fair: bool,
-    /// Whether its limit is far, or one charge fits and every second is refused.
+    /// Whether its limit is far away; otherwise one charge fits and every second one is refused.
     pub far: bool,
 }
 
@@ -38,8 +38,8 @@ impl DataFusion {
         named(env::var_os(VARIABLE).map(PathBuf::from))
     }
 
-    /// Starts it on these CPUs, and waits until it has warmed up. Its samples count charges: asked,
-    /// and granted.
+    /// Starts it on these CPUs, and waits until it has warmed up. Its samples count charges:
+    /// requested, and granted.
     ///
     /// # Errors
     /// When it does not start, or does not report that it is ready.
@@ -73,7 +73,7 @@ mod tests {
 
     use super::*;
 
-    /// Each pool grants what fits or says how to build it.
+    /// Each pool grants what fits, or says how to build it.
     #[test]
     fn each_pool_grants_what_fits_or_is_unbuilt() {
         let program = match DataFusion::find() {

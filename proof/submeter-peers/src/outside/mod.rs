@@ -4,8 +4,8 @@
 //! They are compiled on demand into a temporary folder, if the machine has their compilers. Linked
 //! into this program they would need `unsafe` and a call for each operation; a separate process
 //! measures the loop that their users write, with their own clock. Two processes can only alternate
-//! sample by sample, which is how all variants of a table are measured. What takes minutes to
-//! compile is not compiled on demand: see [`DataFusion`].
+//! sample by sample, which is how all variants of a table are measured. A program that takes
+//! minutes to compile is not compiled on demand: see [`DataFusion`].
 
 mod datafusion;
 mod process;
@@ -83,8 +83,8 @@ impl Program {
         let command = match self.language {
             Language::Java => {
                 let mut java = Command::new("java");
-                // A heap that is not collected during samples, and no collector thread besides the
-                // counting ones.
+                // A heap that is not collected during samples, and no collector thread in addition
+                // to the counting ones.
                 java.args(["-XX:+UseSerialGC", "-Xms64m", "-Xmx64m", "-cp"]).arg(folder);
                 java.arg("LongAdderPeer").args([cpus.len().to_string(), sample_ns, batch]);
                 java
@@ -153,8 +153,8 @@ impl Folder {
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let name = format!("submeter-peers-{}-{number}", std::process::id());
         let path = env::temp_dir().join(name);
-        // Fails if it exists: in a directory that everybody can write, another user's folder of
-        // that name cannot be trusted to run programs from.
+        // This fails if it exists: in a directory that everyone can write to, another user's folder
+        // of that name cannot be trusted to run programs from.
         fs::create_dir(&path)?;
         Ok(Folder(path))
     }

@@ -17,7 +17,7 @@ pub struct Process {
     child: Child,
     /// Its name in errors.
     variant: &'static str,
-    /// `None` once it is to end.
+    /// `None` once it is told to end.
     questions: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
     /// The folder of its program, if it is to be removed.

@@ -46,7 +46,7 @@ fn a_failing_compiler_is_reported_in_one_line() {
     assert_eq!(succeeds(fails, "no compiler: get one"), Err("no compiler: get one (first)".into()));
 }
 
-/// A process that answers wrong or exits is an error that names it.
+/// A process that answers wrongly or exits is an error that names it.
 #[test]
 fn a_wrong_answer_is_an_error_with_its_name() {
     let cpus = affinity().expect("this process may run somewhere");

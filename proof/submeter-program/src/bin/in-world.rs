@@ -1,5 +1,5 @@
 //! `in-world NAME COMMAND…`: runs a command in a world that has less than this machine, such as
-//! `no_perf_events`. Cargo runs test programs by it where CARGO_TARGET_…_RUNNER says so.
+//! `no_perf_events`. Cargo runs test programs through it if CARGO_TARGET_…_RUNNER names it.
 
 #![forbid(unsafe_code)]
 

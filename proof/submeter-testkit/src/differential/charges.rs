@@ -7,7 +7,7 @@ use super::Differential;
 use crate::op::{HUGE, Source, picked};
 use crate::oracle::{Id, Limited};
 
-/// The maximum of charges held at once.
+/// Maximum number of charges held at once.
 const CHARGES_MAX: usize = 400;
 
 impl Differential {
@@ -42,7 +42,7 @@ impl Differential {
     pub(super) fn charge_forced(&mut self, id: Id, quota: usize, n: u64) {
         let fits = |held: u64| held.checked_add(n).is_some();
         if !self.alone || !fits(self.oracle.get(0).held[quota].current) {
-            // It would have charges of other threads refused, or charge more than there is.
+            // It would cause charges of other threads to be refused, or charge more than exists.
             return;
         }
         if self.charges.len() >= CHARGES_MAX {
@@ -96,7 +96,7 @@ impl Differential {
         self.compare_held_near(id);
     }
 
-    /// Compares what is protected below an ancestor, that many levels up at most.
+    /// Compares what is protected below an ancestor, at most that many levels up.
     pub(super) fn protection(&mut self, id: Id, quota: usize, levels: u32) {
         let mut above = (self.group(id), id);
         let depth = self.oracle.upward(id).count();
@@ -168,7 +168,7 @@ impl Differential {
         self.compare_held_near(0);
     }
 
-    /// Compares the usage of a charge's group, of which no handle may be left.
+    /// Compares the usage of a charge's group, to which no handle may be left.
     fn compare_charged(&mut self, at: usize) {
         let (id, _, charge) = &self.charges[at];
         self.compare_held_of(*id, charge.group());
@@ -181,9 +181,9 @@ impl Differential {
         self.compare_held(id);
     }
 
-    /// Compares the answers to a charge of `n` units of `quota` to the group `id`, unless that was
-    /// refused and may have been wrongly: `late`. Returns whether the oracle, which granted it, is
-    /// to take that back.
+    /// Compares the answers to a charge of `n` units of `quota` to the group `id`, unless it was
+    /// refused, possibly wrongly: `late`. Returns whether the oracle, which granted it, must take
+    /// that back.
     pub(super) fn is_refused_late(
         &mut self,
         charged: Result<(), &LimitError>,
@@ -218,7 +218,7 @@ impl Differential {
     }
 }
 
-/// Returns what an operation returned, and whether a barrier was given up meanwhile, by whomever.
+/// Returns the result of an operation, and whether any thread gave up a barrier in the meantime.
 fn or_late<T>(act: impl FnOnce() -> T) -> (T, bool) {
     let before = barrier::given_up();
     let done = act();

@@ -8,7 +8,7 @@ use super::Differential;
 use crate::op::picked;
 use crate::oracle::{Id, Refused};
 
-/// The maximum of killed groups that wait for a check.
+/// Maximum number of killed groups that wait for a check.
 const KILLED_MAX: usize = 256;
 
 /// Long enough that only a leaked handle exceeds it.

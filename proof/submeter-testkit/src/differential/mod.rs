@@ -55,7 +55,7 @@ pub struct Differential {
     seen: BTreeMap<Id, Seen>,
     charges: Vec<(Id, usize, Charge)>,
     killed: VecDeque<(Id, Killed)>,
-    /// The maximum of live groups, and of levels below the top group.
+    /// Maximum number of live groups, and of levels below the top group.
     groups_max: usize,
     depth_max: usize,
     tally: Tally,
@@ -76,8 +76,8 @@ pub struct Tally {
     pub flushes: u64,
     /// Values compared.
     pub compared: u64,
-    /// Refusals that were not compared, as a barrier was given up in the charge: it may be refused
-    /// although it fits, and is told what lies in stock as well.
+    /// Refusals that were not compared because a barrier was given up during the charge: it may be
+    /// refused although it fits, and its error also counts what is in stock.
     pub late: u64,
 }
 

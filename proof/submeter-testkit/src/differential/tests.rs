@@ -1,4 +1,4 @@
-//! What a stream does with answers that cannot be right.
+//! How a stream handles answers that cannot be right.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn refusals_without_a_barrier_are_only_counted() {
     let quota = stream.schema.quotas[0];
     stream.set_limit(0, 0, Some(1));
     let refused = stream.tree.root().try_charge(quota, 2).expect_err("two of one");
-    // As where the stock that nobody could look at would have been enough.
+    // As if the stock that could not be examined would have been enough.
     assert!(stream.is_refused_late(Err(&refused), Ok(()), true, (0, 0, 2)), "it is taken back");
     let expected = stream.oracle.charge(0, 0, 2);
     assert!(!stream.is_refused_late(Err(&refused), expected, true, (0, 0, 77)), "of 77?");

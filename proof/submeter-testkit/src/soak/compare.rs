@@ -8,7 +8,7 @@ use super::worker::{Difference, Worker};
 use crate::oracle::Oracle;
 use crate::schema::{BUCKETS, COUNTERS, QUOTAS, Totals};
 
-/// The maximum of differences that are kept; one is enough to fail.
+/// Maximum number of differences that are kept; one is enough to fail.
 const DIFFERENCES_MAX: usize = 20;
 
 /// The result of a comparison.

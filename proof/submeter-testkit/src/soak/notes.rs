@@ -51,8 +51,8 @@ impl Notes {
         &mut note.totals
     }
 
-    /// Calls `each` with all that was counted, and the place of the lowest live group whose totals
-    /// include it.
+    /// Calls `each` with everything that was counted, and the place of the lowest live group whose
+    /// totals include it.
     pub(super) fn by_place(
         &mut self,
         shared: &SharedTree,

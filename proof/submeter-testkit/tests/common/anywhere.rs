@@ -1,4 +1,4 @@
-//! An allocator that a signal handler may call: it gives out one block, to one handler at a time.
+//! An allocator that a signal handler may call: it hands out one block, to one handler at a time.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 pub(crate) struct Anywhere;
 
-/// With room for what the allocator around it notes behind the block.
+/// With room for what the surrounding allocator records after the block.
 #[repr(align(16))]
 struct Place([AtomicU64; 16]);
 
@@ -21,18 +21,17 @@ unsafe impl GlobalAlloc for Anywhere {
 
     unsafe fn dealloc(&self, _: *mut u8, _: Layout) {}
 
-    /// Of what the allocator around it keeps, which is made before there are handlers.
+    /// The memory of the surrounding allocator, which is allocated before there are handlers.
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: 1. The caller's promise.
         unsafe { System.alloc_zeroed(layout) }
     }
 }
 
-/// Allocates a block by `heap`, which is around [`Anywhere`], or frees what the last call
-/// allocated.
+/// Allocates a block through `heap`, which wraps [`Anywhere`], or frees the block of the last call.
 pub(crate) fn anywhere(heap: &impl GlobalAlloc, layout: Layout) {
     static HELD: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
-    // Relaxed: only handlers of one thread, and none interrupts another.
+    // Relaxed: only handlers of one thread run, and none interrupts another.
     let held = HELD.swap(ptr::null_mut(), Ordering::Relaxed);
     // SAFETY: 1. The layout is not of size 0. 2. The block is freed once, as it came.
     unsafe {

@@ -1,9 +1,9 @@
-//! Threads that go on beside a test.
+//! Threads that run in parallel with a test.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-/// Ends the threads, also where the test panics: they would go on.
+/// Ends the threads, even if the test panics: otherwise they would continue.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -13,7 +13,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Has each of these be called over and over, by a thread each, until `test` returns.
+/// Calls each of these repeatedly, on a thread of its own, until `test` returns.
 pub(crate) fn beside(calls: &[&(dyn Fn() + Sync)], test: impl FnOnce()) {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {

@@ -37,15 +37,15 @@ pub(crate) fn on_signal(work: impl Fn() + Send + Sync + 'static) {
     assert_eq!(done, 0, "{}", io::Error::last_os_error());
 }
 
-/// What the handler knows of the timer that it runs for.
+/// What the handler knows about the timer that it runs for.
 struct Armed {
-    /// The id, which stays when the timer is deleted; set before it goes off first.
+    /// The id, which stays when the timer is deleted; set before it fires for the first time.
     timer: AtomicPtr<libc::c_void>,
     delay_ns: i64,
 }
 
 impl Armed {
-    /// Lets the timer go off once, after its delay. Leaves errno as it was, for a handler.
+    /// Makes the timer fire once, after its delay. Leaves errno unchanged, for use in a handler.
     fn start(&self) {
         // Relaxed: the kernel orders a signal after the call that started its timer.
         let timer: libc::timer_t = self.timer.load(Ordering::Relaxed);
@@ -63,11 +63,11 @@ impl Armed {
     }
 }
 
-/// A timer that interrupts one thread again and again, until it is dropped.
+/// A timer that interrupts one thread repeatedly, until it is dropped.
 ///
-/// It waits anew after each run of the handler, so that the interrupted code goes on however long
+/// It is rearmed after each run of the handler, so that the interrupted code continues however long
 /// the handler takes. A periodic timer whose handler takes longer than its period, as in an
-/// unoptimised build or under an emulator, interrupts the same instruction for ever.
+/// unoptimised build or under an emulator, would interrupt the same instruction forever.
 pub(crate) struct Timer(&'static Armed);
 
 impl Timer {
@@ -78,7 +78,7 @@ impl Timer {
         Timer::on_thread(unsafe { libc::gettid() }, delay_ns)
     }
 
-    /// On the thread of this process that the kernel knows by `tid`.
+    /// Makes a timer for the thread of this process that the kernel knows by `tid`.
     ///
     /// # Errors
     /// When there is no such thread, or the kernel has no timers left.

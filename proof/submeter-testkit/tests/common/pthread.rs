@@ -1,10 +1,10 @@
 //! Threads of a forked child.
 //!
-//! The C library makes its own locks whole in a child; the standard library does not. It notes each
-//! thread that starts or ends under a lock of the process, and where a thread of the parent was in
-//! the middle of that at the fork, a `std::thread` of the child never returns.
+//! The C library repairs its own locks in a child; the standard library does not. It records each
+//! thread that starts or ends under a lock of the process. If a thread of the parent was in the
+//! middle of that at the fork, a `std::thread` of the child never returns.
 
-/// Runs `work` on another thread and waits for it; false if there is none to be had.
+/// Runs `work` on another thread and waits for it; returns false if no thread is available.
 pub(crate) fn on_another_thread(mut work: impl FnMut() + Send) -> bool {
     extern "C" fn call<F: FnMut()>(work: *mut libc::c_void) -> *mut libc::c_void {
         // SAFETY: 1. It points to a live closure of this type: the caller's below, who waits for

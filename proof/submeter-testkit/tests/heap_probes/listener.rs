@@ -1,5 +1,5 @@
-//! A listener, which does what the kernel does for a profiler: it puts a breakpoint where a probe
-//! is, and reads the registers that the note names where a thread stops there.
+//! A listener that does what the kernel does for a profiler: it sets a breakpoint at a probe, and
+//! when a thread stops there, it reads the registers that the note names.
 
 use std::fs;
 use std::mem::zeroed;
@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::reader::Probe;
 
-/// What was heard.
+/// What a listener heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
-    /// A block, its size, and what it stands for.
+    /// A block, its size, and the bytes that it stands for.
     Alloc(usize, usize, usize),
     Free(usize),
 }
@@ -25,7 +25,7 @@ static HEARD: [[AtomicUsize; 4]; ROOM] = [const { [const { AtomicUsize::new(0) }
 
 const BREAKPOINT: u8 = 0xcc;
 
-/// Listens to these two probes, from now on.
+/// Listens to these two probes from now on.
 pub(crate) fn listen(alloc: &Probe, free: &Probe) {
     // SAFETY: 1. The action is initialised, and its handler is of the kind that its flags say.
     unsafe {
@@ -65,13 +65,13 @@ pub(crate) fn heard() -> Vec<Heard> {
     (0..count).map(one).collect()
 }
 
-/// What the kernel calls where the thread stops. The arguments are in the registers that the notes
-/// name: those of the first three arguments of a call.
+/// The handler that the kernel calls where the thread stops. The arguments are in the registers
+/// that the notes name: those of the first three arguments of a call.
 extern "C" fn stopped(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: 1. The kernel passes a valid context to a handler of this kind.
     let registers = unsafe { (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
     let register = |number: libc::c_int| registers[number as usize] as usize;
-    // It goes on behind the breakpoint, as it would behind what was there.
+    // Continues after the breakpoint, as it would after the original instruction.
     let place = register(libc::REG_RIP) - 1;
     // Relaxed: as above.
     let Some(kind) = PLACES.iter().position(|known| known.load(Ordering::Relaxed) == place) else {
@@ -85,7 +85,7 @@ extern "C" fn stopped(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut lib
     }
 }
 
-/// Returns how far this program lies from where it was linked for.
+/// Returns the difference between this program's addresses and those it was linked for.
 fn base() -> usize {
     let maps = fs::read_to_string("/proc/self/maps").expect("readable");
     let exe = fs::read_link("/proc/self/exe").expect("a link");

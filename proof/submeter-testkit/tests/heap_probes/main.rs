@@ -1,5 +1,5 @@
-//! What a profiler outside hears of samples: what the notes in the program's file say, and what is
-//! in the registers where a thread comes by.
+//! What an external profiler learns about samples: the notes in the program's file, and the content
+//! of the registers when a thread passes.
 #![cfg(all(target_os = "linux", target_arch = "x86_64", not(any(miri, submeter_portable))))]
 #![expect(unsafe_code, reason = "puts breakpoints into its own code")]
 
@@ -37,7 +37,7 @@ fn the_notes_describe_two_probes_that_do_nothing() {
     }
 }
 
-/// The blocks that a listener knows of: what each is, and stands for.
+/// The blocks that a listener knows about: what each one is, and what it stands for.
 #[derive(Default)]
 struct Known(HashMap<usize, (usize, usize)>);
 
@@ -71,13 +71,13 @@ fn a_listener_hears_of_each_sample() {
     let a = samples.tree.get_or_create("/heard").expect("room");
     a.run(|| ());
     let all = probes();
-    // Before anybody listens, there is an instruction that does nothing.
+    // Before anything listens, the instruction there does nothing.
     assert!(all.iter().all(|probe| probe.code[0] == 0x90), "{all:?}");
     let named = |name| all.iter().find(|probe| probe.name == name).expect("one");
     listen(named("alloc"), named("free"));
     let mut known = Known::default();
 
-    // A known block, wherever it goes.
+    // A known block, wherever it moves.
     let mut large = a.run(|| block(100_000));
     let first = large.as_ptr().addr();
     assert_eq!(heard(), [Heard::Alloc(first, 100_000, 100_000)]);
@@ -87,7 +87,7 @@ fn a_listener_hears_of_each_sample() {
     drop(large);
     assert_eq!(heard(), [Heard::Free(moved)]);
 
-    // What is outside of all groups, and what no sample is of.
+    // Blocks outside of all groups, and blocks without a sample.
     drop(block(100_000));
     let outside: Vec<Vec<u8>> = (0..20_000).map(|_| block(1_000)).collect();
     assert_eq!(heard(), []);
@@ -104,7 +104,7 @@ fn a_listener_hears_of_each_sample() {
     assert_eq!((samples.of(&a), samples.count(&a)), (known.weight(), known.0.len() as i64));
     samples.must_be_near(&a, 20_000 * 500);
 
-    // They grow and shrink, in place and elsewhere, to known ones and back.
+    // Blocks grow and shrink, in place and elsewhere, into known ones and back.
     for size in [600, 3_000, 400, 9_000, 500, 20_000, 12_000, 100] {
         for block in &mut small {
             if size > block.capacity() {

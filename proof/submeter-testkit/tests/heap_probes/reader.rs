@@ -1,16 +1,16 @@
-//! A reader of probes, written from SystemTap's description of their notes alone
+//! A reader of probes, written only from SystemTap's description of their notes
 //! ("UserSpaceProbeImplementation", version 3): it shares no code with what makes them. It reads
 //! the file of this program.
 
 use std::fs;
 
-/// A probe, as the note in the file says.
+/// A probe, as described by the note in the file.
 #[derive(Debug)]
 pub(crate) struct Probe {
     pub(crate) provider: String,
     pub(crate) name: String,
     pub(crate) arguments: String,
-    /// Where it is, as the program was linked.
+    /// Its address, as the program was linked.
     pub(crate) address: u64,
     pub(crate) semaphore: u64,
     /// The instruction there.
@@ -58,7 +58,7 @@ fn probe(content: &[u8], base: u64, sections: &[Section<'_>]) -> Probe {
     let mut texts = content[24..].split(|&byte| byte == 0).map(text);
     let mut next = || texts.next().expect("three texts").to_owned();
     let (provider, name, arguments) = (next(), next(), next());
-    // As far as the base was moved.
+    // Corrected by the distance that the base was moved.
     let address = place.wrapping_add(base.wrapping_sub(noted_base));
     let code = sections.iter().filter(|section| section.flags & ALLOCATED != 0);
     let code = code.filter(|section| section.kind != NO_BITS).find_map(|section| {

@@ -1,5 +1,5 @@
-//! What a profiler outside reads of threads, in processes of their own: this program again, as a
-//! writer.
+//! What an external profiler reads about threads, in processes of their own: this program again, as
+//! a writer.
 #![cfg(all(
     target_os = "linux",
     any(target_arch = "x86_64", target_arch = "aarch64"),
@@ -25,7 +25,7 @@ struct Writer {
     output: BufReader<ChildStdout>,
 }
 
-/// Where it waits.
+/// The place where it waits.
 #[derive(Clone, Copy)]
 struct At {
     process: i32,
@@ -45,7 +45,7 @@ impl Writer {
         Writer { child, output }
     }
 
-    /// Waits until it is there.
+    /// Waits until it has reached the step.
     fn at(&mut self, step: &str) -> At {
         let mut line = String::new();
         while self.output.read_line(&mut line).expect("readable") > 0 {
@@ -64,7 +64,8 @@ impl Writer {
         self.child.stdin.as_mut().expect("piped").write_all(b"\n").expect("it reads");
     }
 
-    /// What a reader finds at a step, from which it goes on; `Err` where it may not look.
+    /// Returns what a reader finds at a step, and lets the writer continue; `Err` if it may not
+    /// look.
     fn found_at(&mut self, step: &str) -> Result<Option<String>, Forbidden> {
         let at = self.at(step);
         let path = at.context()?.map(path);
@@ -188,7 +189,7 @@ fn a_forked_child_keeps_and_announces_a_record() -> Result<(), Forbidden> {
 }
 
 /// A thread goes from group to group, each of which is killed and freed behind it. Whenever it is
-/// stopped, it has the record of a group that is there, or none.
+/// stopped, its record is that of an existing group, or there is none.
 #[test]
 fn a_record_is_whole_whenever_a_thread_stops() -> Result<(), Forbidden> {
     let mut writer = Writer::start("busy");

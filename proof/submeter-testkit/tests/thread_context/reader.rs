@@ -1,4 +1,4 @@
-//! A reader of thread contexts, written from the merged text of OTEP 4947 and OTEP 4719 alone: it
+//! A reader of thread contexts, written only from the merged text of OTEP 4947 and OTEP 4719: it
 //! shares no code with what publishes them. It reads the memory of another process, and the ELF
 //! file of its program.
 
@@ -20,21 +20,21 @@ pub(crate) struct Context {
     pub(crate) trace: [u8; 24],
     pub(crate) flags: u8,
     pub(crate) len: usize,
-    /// By the number of the key.
+    /// Attributes by the number of the key.
     pub(crate) attributes: Vec<(u8, String)>,
 }
 
 /// Another process.
 pub(crate) struct Process(pub(crate) i32);
 
-/// A thread of it that is stopped until the drop.
+/// One of its threads, stopped until the drop.
 pub(crate) struct Stopped<'a> {
     process: &'a Process,
     thread: i32,
 }
 
 impl Process {
-    /// "Reading Protocol" of OTEP 4719; `None` where no mapping has the name.
+    /// Follows the "Reading Protocol" of OTEP 4719; `None` if no mapping has the name.
     pub(crate) fn announced(&self) -> Option<Announced> {
         const NAMES: [&str; 3] = ["[anon_shmem:OTEL_CTX]", "[anon:OTEL_CTX]", "/memfd:OTEL_CTX"];
         let (range, _) = self
@@ -97,7 +97,7 @@ impl Process {
         Some(Stopped { process: self, thread })
     }
 
-    /// Each mapping with its name.
+    /// Returns each mapping with its name.
     fn maps(&self) -> Vec<(Range<usize>, String)> {
         let maps = fs::read_to_string(format!("/proc/{}/maps", self.0)).expect("it runs");
         let parse = |line: &str| {
@@ -122,8 +122,8 @@ impl Process {
         bytes
     }
 
-    /// Where the symbol is, from the thread pointer: the access that a linker makes of a TLS
-    /// descriptor in a program, whose block comes first.
+    /// Returns the symbol's distance from the thread pointer. This is the access that a linker
+    /// makes of a TLS descriptor in a program, whose block comes first.
     fn distance(&self) -> isize {
         let program = fs::read(format!("/proc/{}/exe", self.0)).expect("it runs");
         let symbol = symbol(&program, "otel_thread_ctx_v1").expect("exported by the program");
@@ -132,14 +132,15 @@ impl Process {
             // Variant II of the ELF handling of TLS: the block ends at the thread pointer.
             symbol as isize - len.next_multiple_of(align) as isize
         } else {
-            // Variant I: it begins behind two words.
+            // Variant I: it begins after two words.
             (16usize.next_multiple_of(align) + symbol) as isize
         }
     }
 }
 
 impl Stopped<'_> {
-    /// "Thread Sampling" of OTEP 4947; `None` where the pointer is null or the record not valid.
+    /// Follows "Thread Sampling" of OTEP 4947; `None` if the pointer is null or the record is not
+    /// valid.
     pub(crate) fn context(&self) -> Option<Context> {
         let variable = self.thread_pointer().wrapping_add_signed(self.process.distance());
         let record = u64_at(&self.process.read(variable, 8), 0) as usize;
@@ -198,7 +199,7 @@ impl Drop for Stopped<'_> {
 
 // ---- ELF, 64 bits, little-endian --------------------------------------------------------------
 
-/// The value of a TLS symbol of the dynamic symbol table: its place in the block.
+/// Returns the value of a TLS symbol of the dynamic symbol table: its offset in the block.
 fn symbol(elf: &[u8], name: &str) -> Option<usize> {
     const SHT_DYNSYM: u32 = 11;
     const STT_TLS: u8 = 6;
@@ -219,7 +220,7 @@ fn symbol(elf: &[u8], name: &str) -> Option<usize> {
         .map(|symbol| u64_at(symbol, 8) as usize)
 }
 
-/// The length and the alignment of the TLS block.
+/// Returns the length and the alignment of the TLS block.
 fn tls_segment(elf: &[u8]) -> (usize, usize) {
     const PT_TLS: u32 = 7;
     let (table, entry) = (u64_at(elf, 32) as usize, usize::from(u16_at(elf, 54)));
@@ -230,7 +231,7 @@ fn tls_segment(elf: &[u8]) -> (usize, usize) {
 
 // ---- protocol buffers ------------------------------------------------------------------------
 
-/// The fields of a message, all of which have a length.
+/// Returns the fields of a message, all of which have a length.
 fn fields(mut message: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     std::iter::from_fn(move || {
         if message.is_empty() {

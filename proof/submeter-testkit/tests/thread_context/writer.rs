@@ -1,4 +1,4 @@
-//! What the processes do that the tests read.
+//! The work of the processes that the tests read.
 
 use std::cell::RefCell;
 use std::io::{Read, Write};
@@ -13,12 +13,12 @@ mod fork;
 
 use fork::in_a_fork;
 
-/// Names the scenario. Without it no reader is there.
+/// Names the scenario. Without it there is no reader.
 pub(crate) const SCENARIO: &str = "SUBMETER_TEST_SCENARIO";
 
 pub(crate) const SERVICE: &str = "shop";
 
-/// More than a record has room for, of characters of two bytes such that one would be split.
+/// More than a record has room for, in characters of two bytes of which one would be split.
 pub(crate) const LONG: &str = concat!(
     "/_éééééééééééééééééééééééééééééééééééééééééééééééééééééééééééé",
     "/_éééééééééééééééééééééééééééééééééééééééééééééééééééééééééééé",
@@ -42,11 +42,11 @@ fn writes() {
     }
 }
 
-/// Says where it is, and waits to be told to go on.
+/// Reports its step, and waits to be told to continue.
 fn step(name: &str) {
     // SAFETY: the call takes nothing.
     let thread = unsafe { libc::gettid() };
-    // One write without the lock of the standard output: a forked child has it as it was.
+    // One write, without the lock of standard output: a forked child inherits that lock's state.
     let line = format!("@{name} {} {thread}\n", std::process::id());
     // SAFETY: the bytes live.
     let written = unsafe { libc::write(1, line.as_ptr().cast(), line.len()) };
@@ -87,7 +87,7 @@ fn threads(tree: &Tree) {
         for name in ["one", "two"] {
             let group = tree.create(&format!("/{name}")).expect("new");
             let thread = scope.spawn(move || group.run(|| step(name)));
-            // In order: the second begins once the first has said where it is.
+            // In order: the second begins once the first has reported its step.
             if name == "one" {
                 thread::sleep(std::time::Duration::from_millis(200));
                 assert!(!thread.is_finished());
@@ -102,7 +102,7 @@ fn killed(tree: &Tree) {
     gone.kill().expect("alive");
     drop(gone);
     step("killed");
-    // Others that would take its memory, were it free.
+    // Other groups that would take its memory if it were free.
     let others: Vec<_> = (0..100).map(|n| tree.create(&format!("/{n:03}")).expect("new")).collect();
     step("again");
     drop(entered);
@@ -114,7 +114,7 @@ thread_local! {
     static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
 }
 
-/// Is dropped after the switch's own values, since it was made before them.
+/// Dropped after the switch's own values, since it was made before them.
 struct Last;
 
 impl Drop for Last {
@@ -157,7 +157,7 @@ fn busy(tree: &Tree) {
             println!("@busy {} {thread}", std::process::id());
             io::stdout().flush().expect("piped");
             for number in 0u64.. {
-                // Relaxed: the flag is all there is to see.
+                // Relaxed: only the flag matters.
                 if DONE.load(Ordering::Relaxed) {
                     break;
                 }

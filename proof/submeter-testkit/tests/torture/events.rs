@@ -43,7 +43,7 @@ pub(crate) struct Events {
     cpus: Vec<usize>,
     /// Pages touched for the first time in a group.
     touched: AtomicU64,
-    /// The threads' faults in all, in kernel mode and outside of groups too.
+    /// All faults of the threads, including those in kernel mode and outside of groups.
     faulted: AtomicU64,
     killed: AtomicU64,
     forked: AtomicU64,

@@ -1,5 +1,6 @@
 //! Disturbances of a process: its threads are moved and interrupted, it is stopped, it forks, its
-//! children are killed, memory gets scarce; on a dedicated machine, CPUs go offline and return.
+//! children are killed, and memory becomes scarce; on a dedicated machine, CPUs go offline and
+//! return.
 
 use std::ffi::CStr;
 use std::io::{Read, Write};
@@ -16,12 +17,12 @@ use crate::Running;
 use crate::bounded::Bounded;
 use crate::handler::Timer;
 
-/// Ten thousand interruptions a second.
+/// Ten thousand interruptions per second.
 const PERIOD_NS: i64 = 100_000;
-/// How long some threads are interrupted before it is the turn of others: an emulated CPU may get
+/// How long some threads are interrupted before others have their turn: an emulated CPU may get
 /// nothing else done in this time.
 const TURN: Duration = Duration::from_millis(50);
-/// How long a forked child may take, even on a very busy machine.
+/// Time limit for a forked child, even on a very busy machine.
 const CHILD_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Returns the IDs of this process's threads.
@@ -78,8 +79,9 @@ pub(crate) fn interrupt_threads_until(running: Running<'_>) {
     }
 }
 
-/// Maps memory, uses it and unmaps it, again and again. Not by the allocator, which keeps tens of
-/// MiB of what it was given back: how much memory the test holds would be a matter of chance.
+/// Maps memory, uses it and unmaps it, repeatedly. It does not use the allocator, which keeps tens
+/// of MiB of what it was given back: the amount of memory that the test holds would be a matter of
+/// chance.
 pub(crate) fn take_memory_until(running: Running<'_>, bytes_max: usize) {
     let mut rng = fastrand::Rng::with_seed(6);
     while running.go_on() {
@@ -95,7 +97,7 @@ pub(crate) fn take_memory_until(running: Running<'_>, bytes_max: usize) {
     }
 }
 
-/// Forks again and again. Each child counts; every other one is killed while counting.
+/// Forks repeatedly. Each child counts; every other one is killed while counting.
 pub(crate) fn fork_until(running: Running<'_>, bounded: &Bounded) {
     let mut rng = fastrand::Rng::with_seed(7);
     while running.go_on() {
@@ -250,7 +252,7 @@ fn make_cgroup() {
 fn disturb(line: libc::c_int, own: bool) -> ! {
     // SAFETY: 1. The call takes nothing and returns a number.
     let parent = unsafe { libc::getppid() };
-    // How often it did each, saturating: tests only ask for a few.
+    // How often each disturbance was done, saturating: tests only ask for a few.
     let mut done = [0u8; KINDS];
     let mut turn = 0u32;
     loop {
@@ -308,7 +310,7 @@ fn offline() -> bool {
     write(path, b"1") && went
 }
 
-/// As `fs::write`, without allocating.
+/// The same as `fs::write`, without allocating.
 fn write(path: &CStr, bytes: &[u8]) -> bool {
     // SAFETY: 1. The path ends with a NUL: it is a `CStr`. 2. The bytes are live for the call.
     unsafe {

@@ -8,7 +8,8 @@
 //! `SUBMETER_TORTURE_SECONDS=N` sets the duration, a few seconds by default; from 60 seconds on the
 //! test has its full size. `SUBMETER_TORTURE_MACHINE=own` says that the machine is dedicated: then
 //! a CPU is also taken offline and brought back, and the process is frozen and moved between sets
-//! of CPUs by its cgroup. A program of its own: it stops the process and handles a signal.
+//! of CPUs by its cgroup. It is a program of its own, because it stops the process and handles a
+//! signal.
 #![cfg(all(target_os = "linux", not(any(miri, submeter_inject))))]
 #![expect(unsafe_code, reason = "forks, signals, affinities")]
 
@@ -41,7 +42,7 @@ struct Size {
     groups: usize,
     /// Threads in a crowd.
     crowd: usize,
-    /// The most memory that is allocated at once.
+    /// Maximum amount of memory that is allocated at once.
     pressure_bytes: usize,
 }
 
@@ -62,10 +63,10 @@ impl Size {
 
 /// The limit of resident memory, in percent of that after the first round.
 const RESIDENT_PERCENT_MAX: u64 = 125;
-/// Steps of each thread before the first round, for each group: as their groups are random, one in
-/// three thousand is left out.
+/// Steps of each thread before the first round, for each group: since groups are chosen at random,
+/// one in three thousand is left out.
 const STEPS_A_GROUP: u64 = 8;
-/// An additional allowance for pages of the allocator that are in use in part.
+/// An additional allowance for partially used pages of the allocator.
 const RESIDENT_SLACK_BYTES: u64 = 48 << 20;
 
 /// Totals are exact, and reads within their bounds, whatever happens to the process.
@@ -91,7 +92,7 @@ fn totals_survive_whatever_happens_stress() {
         move || bounded.add_in_handler()
     });
     let mut soak = Soak::new(size.groups, 2, 1);
-    // Every group is used before memory is first looked at: where a busy machine lets a round do
+    // Every group is used before memory is first checked: where a busy machine lets a round do
     // little, the groups that later rounds use for the first time would look like a leak.
     soak.round(STEPS_A_GROUP * size.groups as u64, &AtomicBool::new(false), |_| ());
     let start = Instant::now();
@@ -186,9 +187,9 @@ impl Drop for StopOnDrop<'_> {
 
 /// Lets all threads share one arena of the allocator, where it has arenas.
 ///
-/// Ten thousand threads at a time spread what they allocate over 16 arenas, whose pages are then
-/// free in part: in an hour resident memory grew by half, while what was in use stayed the same. A
-/// leak would hide in that.
+/// Ten thousand threads at a time spread their allocations over 16 arenas, whose pages are then
+/// partially free: within an hour resident memory grew by half, while the amount in use stayed the
+/// same. A leak would be hidden by that.
 fn use_one_arena() {
     #[cfg(target_env = "gnu")]
     // SAFETY: 1. The call has no conditions.
@@ -199,7 +200,7 @@ fn use_one_arena() {
 
 /// Returns the resident memory of the process, without what the allocator keeps for later.
 fn resident_bytes() -> u64 {
-    // The mappings of submeter itself are not given back by this.
+    // submeter's own mappings are not given back by this.
     #[cfg(target_env = "gnu")]
     // SAFETY: 1. The call has no conditions.
     unsafe {

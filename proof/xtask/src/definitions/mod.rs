@@ -16,7 +16,7 @@ use serde_json::Value;
 /// The files of `proof/submeter-bench/definitions`, by table.
 pub(crate) type Definitions = BTreeMap<String, toml::Table>;
 
-/// Reads a file that `submeter-bench --json` wrote, and that may have been compressed since.
+/// Reads a file that `submeter-bench --json` wrote; it may have been compressed since.
 ///
 /// # Errors
 /// One line that names the file and the remedy.

@@ -38,7 +38,7 @@ fn each_gap_on_either_side_is_reported_once() {
     assert!(found.contains(&"t: defined, but not measured".to_owned()), "{found:?}");
 }
 
-/// A cell is answered by every workload that is said to answer.
+/// A cell is answered by every workload that is declared to answer it.
 #[test]
 fn a_cell_is_answered_by_all_said_to_answer() {
     let workloads = "[[answers]]\nname = 'slow'\nparams = { load = 'low' }\n\

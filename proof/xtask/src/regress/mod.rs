@@ -2,7 +2,7 @@
 //! noise.
 //!
 //! Absolute times differ between machines and from hour to hour; the ratio of a variant to another
-//! that was measured in turns with it does not. Definitions name the ratios that must not become
+//! that was measured alternately with it does not. Definitions name the ratios that must not become
 //! worse (`[[gate]]`). A ratio counts as a loss if its whole confidence interval lies beyond the
 //! floor in every pair of files: the interval covers noise within a run, the floor covers
 //! differences between runs, such as memory layout, and further pairs cover the rest.

@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 
-/// Samples around `value` that spread by `noise` of it.
+/// Returns samples around `value` that spread by the fraction `noise` of it.
 fn around(value: f64, noise: f64) -> Vec<f64> {
     (0..25).map(|n| value * (1.0 + noise * (f64::from(n * 7 % 25) / 12.0 - 1.0))).collect()
 }

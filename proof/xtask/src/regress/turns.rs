@@ -1,9 +1,9 @@
-//! Measures this code against the record that BENCHMARKS.md shows, and what seems worse again, in
-//! turns with the code that made the record.
+//! Measures this code against the record that BENCHMARKS.md shows, and measures what seems worse
+//! again, alternately with the code that made the record.
 //!
-//! The record alone does not decide: it may have had a lucky hour, or another machine of the same
-//! name. Two programs that run in turns share the machine and the hour, so what differs between
-//! them is the code's.
+//! The record alone does not decide: it may have been made in a lucky hour, or on another machine
+//! of the same name. Two programs that run alternately share the machine and the hour, so any
+//! difference between them is due to the code.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -27,7 +27,7 @@ const TABLES: [&str; 9] = [
 const SECONDS: [&str; 2] = ["4", "8"];
 const TURNS: usize = 2;
 
-/// Measures, compares, and tells of losses that every turn shows.
+/// Measures, compares, and reports losses that every turn shows.
 ///
 /// # Errors
 /// One line: what cannot be read, built or run.
@@ -69,7 +69,7 @@ pub(crate) fn run(root: &Path) -> Result<Verdict, String> {
 /// Extracts the source of `commit`, without its history.
 fn checkout(root: &Path, commit: &str) -> Result<PathBuf, String> {
     let source = root.join("target/ci/old-source");
-    // An earlier run's, perhaps of another commit.
+    // Left by an earlier run, perhaps for another commit.
     let _ = std::fs::remove_dir_all(&source);
     create(&source)?;
     let archive = root.join("target/ci/old.tar");
@@ -77,8 +77,8 @@ fn checkout(root: &Path, commit: &str) -> Result<PathBuf, String> {
     call(Command::new("git").current_dir(root).args(git)).map_err(|error| {
         format!("{error}: the history lacks {commit}: git fetch --unshallow, or make a record")
     })?;
-    // Files of now, not of the commit's date: cargo would take what it built of a later one for
-    // newer.
+    // Files get the current time, not the commit's date: cargo would otherwise consider what it
+    // built from a later commit newer.
     call(
         Command::new("tar").arg("-x").arg("--touch").arg("-f").arg(&archive).arg("-C").arg(&source),
     )?;

@@ -1,17 +1,17 @@
-//! Where the site's links lead, and those that lead nowhere.
+//! The targets of the site's links, and the links that lead nowhere.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// What rustdoc begins the file of an item with.
+/// The prefixes of rustdoc's file names for items.
 const KINDS: [&str; 7] = ["struct", "enum", "trait", "fn", "constant", "type", "macro"];
 
-/// And the place of a part of it.
+/// The prefixes of rustdoc's anchors for parts of an item.
 const PLACES: [&str; 4] = ["method", "tymethod", "structfield", "variant"];
 
-/// Returns the definitions of the guide's names, as a page of it has them: chapters lead to pages,
-/// items to the API.
+/// Returns the definitions of the guide's names for one page: chapters lead to pages, items to the
+/// API.
 ///
 /// # Errors
 /// One line that names what the API in `doc` does not have.
@@ -35,7 +35,7 @@ pub(super) fn definitions(page: &str, names: &str, doc: &Path) -> Result<String,
     Ok(text)
 }
 
-/// Returns rustdoc's file of an item of submeter, and the place in it.
+/// Returns rustdoc's file of an item of submeter, and the anchor in it.
 fn item(path: &str, doc: &Path) -> Option<String> {
     let (path, fragment) = path.split_once('#').unwrap_or((path, ""));
     let parts: Vec<&str> = path.split("::").collect();
@@ -62,8 +62,8 @@ fn item(path: &str, doc: &Path) -> Option<String> {
     doc.join(&module).is_file().then(|| module + &place)
 }
 
-/// Returns a line for each link of a page that leads to no file, or to no place in it. The API's
-/// own links are rustdoc's to check.
+/// Returns a line for each link of a page that leads to no file, or to no place in one. The API's
+/// own links are checked by rustdoc.
 ///
 /// # Errors
 /// One line: what cannot be read.
@@ -96,7 +96,7 @@ pub(super) fn broken(book: &Path) -> Result<Vec<String>, String> {
     Ok(found)
 }
 
-/// Finds the pages; mdBook's page for what is not found is for any path.
+/// Finds the pages, except mdBook's error page, whose links hold for any path.
 fn find(book: &Path, folder: &Path, pages: &mut Vec<PathBuf>) -> Result<(), String> {
     for entry in fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?.flatten() {
         let path = entry.path();
@@ -138,7 +138,7 @@ fn joined(page: &Path, link: &str) -> PathBuf {
 mod tests {
     use super::*;
 
-    /// A folder with files, which is gone with it.
+    /// A folder with files, removed when it is dropped.
     fn folder(name: &str, files: &[(&str, &str)]) -> PathBuf {
         let folder = std::env::temp_dir().join(format!("xtask-{name}-{}", std::process::id()));
         for (path, text) in files {

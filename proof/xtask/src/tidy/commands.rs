@@ -1,17 +1,18 @@
-//! A command of cargo in a text must find what it names: from the root, where a reader is.
+//! A cargo command in a text must find what it names, seen from the root, where the reader is.
 
 use super::{Finding, numbered};
 use crate::repo::Repo;
 
-/// What a command names, and the folder of the package where it lies.
+/// What a command names, and the folder of the package that contains it.
 const TARGETS: [(&str, &str); 4] =
     [("--example", "examples"), ("--bench", "benches"), ("--test", "tests"), ("--bin", "src/bin")];
 
 pub(super) fn check(repo: &Repo) -> Vec<Finding> {
-    // A record says what was run, of a commit that it names.
+    // A record says what was run at a commit that it names.
     let texts = repo.files().iter().filter(|file| !file.path.contains("/record/"));
     let lines = texts.flat_map(|file| numbered(&file.text).map(move |(at, line)| (file, at, line)));
-    // In code it may be a part of a test's text, and a script may be elsewhere when it runs one.
+    // In code it may be a part of a test's text, and a script may be in another directory when it
+    // runs one.
     let prose = lines.filter(|(file, _, line)| {
         file.path.ends_with(".md") || file.rust.is_some() && line.trim_start().starts_with("//")
     });
@@ -22,7 +23,7 @@ pub(super) fn check(repo: &Repo) -> Vec<Finding> {
     wrong.collect()
 }
 
-/// The commands of a line that run a part of a package.
+/// Returns the commands of a line that run a part of a package.
 fn commands(line: &str) -> impl Iterator<Item = &str> {
     let runs = |rest: &&str| ["run ", "test ", "bench "].iter().any(|verb| rest.starts_with(verb));
     let ends = |c: char| matches!(c, '`' | '"' | '#' | '|' | '&' | ';');

@@ -22,7 +22,7 @@ pub(super) fn check(repo: &Repo) -> Vec<Finding> {
 mod tests {
     use super::*;
 
-    /// A missing or old picture is found, and so is a text that draws none.
+    /// A missing or outdated picture is found, and so is a text that draws none.
     #[test]
     fn missing_and_old_pictures_are_found() {
         let (text, path) = ("picture 1 1 X\n", "docs/pictures/x.txt");

@@ -1,5 +1,6 @@
-//! A program in a document must compile: it equals a file, which `<!-- file: PATH -->` above its
-//! fence names, or the document is an item's documentation. A file's own `//!` lines are left out.
+//! A program in a document must compile: either it equals a file, which `<!-- file: PATH -->` above
+//! its fence names, or the document is an item's documentation. A file's own `//!` lines are left
+//! out.
 
 use super::{Finding, markdown, numbered};
 use crate::repo::Repo;
@@ -32,7 +33,7 @@ pub(super) fn check(repo: &Repo) -> Vec<Finding> {
     findings
 }
 
-/// Returns the lines of fences with Rust that show no file.
+/// Returns the lines of Rust fences that show no file.
 fn programs(text: &str) -> Vec<usize> {
     let shows = |line: usize| {
         line > 1 && text.lines().nth(line - 2).is_some_and(|l| l.starts_with("<!-- file: "))
@@ -111,7 +112,7 @@ mod tests {
                 "{found:?}"
             );
         }
-        // One that equals a file compiles there, and those of a folder become modules.
+        // A program that equals a file compiles there, and those of a folder become modules.
         assert!(check(&Repo::of(&[("a.rs", "fn main() {}\n"), ("x.md", SHOWN)])).is_empty());
         let guide =
             [("g/a.md", "```rust\nf();\n```\n"), ("g/mod.rs", &*lib("concat!(stringify!(a))"))];

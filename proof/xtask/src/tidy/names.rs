@@ -1,17 +1,18 @@
-//! An item that a sentence places in a file must be there: once a function has moved, the sentence
-//! that says `Type::function` in such and such a path sends readers to the wrong file for ever.
+//! An item that a sentence places in a file must be there: after a function has moved, a sentence
+//! that says `Type::function` in such and such a path would otherwise send readers to the wrong
+//! file forever.
 
 use super::{Finding, doc_text, markdown, numbered, paths};
 use crate::repo::{File, Repo};
 
-/// What may introduce an item's name.
+/// Words that may introduce an item's name.
 const ITEMS: [&str; 9] =
     ["fn", "struct", "enum", "trait", "type", "const", "static", "mod", "macro_rules!"];
 
 pub(super) fn check(repo: &Repo) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in repo.files() {
-        // A record tells of the files of its day.
+        // A record describes the files of its day.
         let prose: Vec<(usize, &str)> = match &file.rust {
             Some(Ok(rust)) => {
                 let comments = (1..).zip(rust.comments.iter().map(String::as_str));
@@ -28,13 +29,13 @@ pub(super) fn check(repo: &Repo) -> Vec<Finding> {
     findings
 }
 
-/// Looks at each `item` in `path`, in lines that follow each other too.
+/// Checks each `item` in `path`, also across consecutive lines.
 fn placed(repo: &Repo, file: &File, prose: &[(usize, &str)], findings: &mut Vec<Finding>) {
-    // What stands between backticks, with the line and what comes before it.
+    // The text between backticks, with its line and what precedes it.
     let mut spans = Vec::new();
     let mut between = String::new();
     for (line, text) in prose {
-        // Backticks that a line leaves open are no code, or a fence's.
+        // Backticks that a line leaves open are not code, or belong to a fence.
         let even = text.matches('`').count() % 2 == 0;
         for (at, part) in text.split('`').enumerate().filter(|_| even) {
             if at % 2 == 1 {
@@ -62,7 +63,7 @@ fn placed(repo: &Repo, file: &File, prose: &[(usize, &str)], findings: &mut Vec<
             places.iter().any(is_it)
         };
         let mut files = repo.files().iter().filter(|other| below(&other.path)).peekable();
-        // A path that is dead is the other rule's.
+        // Dead paths are the subject of another rule.
         if files.peek().is_some() && !files.any(|other| has(&other.text, name)) {
             let what = format!("`{item}` is not in `{path}` – name the file that has it");
             findings.push(Finding::new(&file.path, *line, what));
@@ -70,7 +71,7 @@ fn placed(repo: &Repo, file: &File, prose: &[(usize, &str)], findings: &mut Vec<
     }
 }
 
-/// Returns the last part of `Type::item`; what has no `::` may be anything.
+/// Returns the last part of `Type::item`; a word without `::` may be anything.
 fn item_name(span: &str) -> Option<&str> {
     let span = span.strip_suffix("()").unwrap_or(span);
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
@@ -78,7 +79,7 @@ fn item_name(span: &str) -> Option<&str> {
     (span.chars().all(is_plain) && !name.is_empty()).then_some(name)
 }
 
-/// Returns whether a file defines an item of that name, or an enum's variant.
+/// Returns whether a file defines an item or an enum's variant of that name.
 fn has(text: &str, name: &str) -> bool {
     let mut words = text.split(|c: char| !c.is_ascii_alphanumeric() && !"_!".contains(c));
     let mut before = "";

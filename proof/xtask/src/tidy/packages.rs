@@ -1,5 +1,5 @@
-//! How many packages the first command of README compiles: each is a part of the time that a reader
-//! waits for it.
+//! The number of packages that the README's first command compiles: each adds to the time that a
+//! reader waits for it.
 //!
 //! Cargo counts, since only it knows which features a build has; it resolves and compiles nothing.
 
@@ -33,7 +33,7 @@ pub(crate) fn check(root: &Path, repo: &Repo) -> Result<Vec<Finding>, String> {
     Ok(over(count(&tree(root)?), PACKAGES_MAX).into_iter().collect())
 }
 
-/// Asks Cargo: at first without a network, which it needs where packages were not fetched yet.
+/// Asks Cargo, first without a network, which it needs only if packages have not been fetched yet.
 fn tree(root: &Path) -> Result<String, String> {
     let mut error = String::new();
     for network in [&["--offline"][..], &[]] {
@@ -47,7 +47,7 @@ fn tree(root: &Path) -> Result<String, String> {
     Err(error)
 }
 
-/// Counts packages, each of which may stand in many lines, as a proc macro or not.
+/// Counts packages. Each may appear in many lines, as a proc macro or not.
 fn count(tree: &str) -> usize {
     let packages = tree.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
@@ -71,7 +71,7 @@ fn over(packages: usize, most: usize) -> Option<Finding> {
 mod tests {
     use super::*;
 
-    /// A package counts once and each of its versions.
+    /// Each version of a package counts once.
     #[test]
     fn a_package_and_its_versions_count_once() {
         let tree = "submeter-cli v0.1.0 (/repo/programs/submeter-cli)\nserde v1.0.2\n\

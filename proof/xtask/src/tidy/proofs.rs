@@ -1,23 +1,23 @@
-//! Every test that a document names as a proof must exist: a table of proofs outlives the names of
-//! its tests otherwise. So must every test that a script selects or leaves out: a filter that fits
-//! no name says nothing.
+//! Every test that a document names as a proof must exist; otherwise a table of proofs would
+//! outlive the names of its tests. So must every test that a script selects or leaves out: a filter
+//! that matches no name reports nothing.
 
 use std::collections::BTreeSet;
 
 use super::{Finding, markdown, numbered};
 use crate::repo::Repo;
 
-/// A lowercase name of so many words is a test's. Metrics and functions have fewer.
+/// A lowercase name with this many words is a test's. Metrics and functions have fewer.
 const WORDS_MIN: usize = 5;
 
 pub(super) fn check(repo: &Repo) -> Vec<Finding> {
     let is_rust = |path: &str| path.ends_with(".rs");
-    // Words, not functions: macros make tests too, of names that they are given.
+    // Words rather than functions: macros also make tests, from names that they are given.
     let sources = repo.files().iter().filter(|file| is_rust(&file.path));
     let known: BTreeSet<&str> =
         sources.flat_map(|file| file.text.split(|c: char| !is_plain(c))).collect();
     let mut findings = Vec::new();
-    // A record tells of the tests of its day.
+    // A record describes the tests of its day.
     let documents = repo.files().iter().filter(|file| file.path.ends_with(".md"));
     for file in documents.filter(|file| !file.path.contains("/record/")) {
         for line in markdown(numbered(&file.text)).filter(|line| !line.fenced) {
@@ -28,7 +28,7 @@ pub(super) fn check(repo: &Repo) -> Vec<Finding> {
             }
         }
     }
-    // Scripts have parts of names, for filters.
+    // Scripts contain parts of names, for filters.
     for file in repo.files().iter().filter(|file| file.text.starts_with("#!")) {
         let lines = numbered(&file.text).filter(|(_, text)| !text.trim_start().starts_with('#'));
         for (number, text) in lines {
@@ -42,7 +42,7 @@ pub(super) fn check(repo: &Repo) -> Vec<Finding> {
     findings
 }
 
-/// Returns whether a word of a script looks like a test's name. Those of formats have numbers.
+/// Returns whether a word of a script looks like a test's name. Names of formats contain numbers.
 fn is_filter(word: &str) -> bool {
     is_test(word) && !word.split('_').any(|part| part.parse::<u32>().is_ok())
 }
@@ -57,7 +57,7 @@ fn is_test(name: &str) -> bool {
     name.chars().all(is_plain) && words.count() >= WORDS_MIN
 }
 
-/// Returns whether a test has the name, or a name that begins so if it ends in `…`.
+/// Returns whether a test has this name, or a name with this prefix if it ends in `…`.
 fn is_known(known: &BTreeSet<&str>, name: &str) -> bool {
     match name.strip_suffix('…') {
         None => known.contains(name),

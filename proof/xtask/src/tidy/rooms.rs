@@ -33,7 +33,7 @@ const ROOMS: &[Room] = &[
     Room { name: "submeter-address", depends_on: &[], shipped: true },
     Room {
         name: "submeter-alloc",
-        // sys for the addresses of samples.
+        // submeter-sys for the addresses of samples.
         depends_on: &["submeter", "submeter-percpu", "submeter-sys"],
         shipped: true,
     },
@@ -52,14 +52,15 @@ const ROOMS: &[Room] = &[
     Room { name: "submeter-datafusion", depends_on: &["submeter"], shipped: true },
     Room {
         name: "submeter-cache",
-        // sys for the CPUs that its threads stay on.
+        // submeter-sys for pinning threads to CPUs.
         depends_on: &["submeter", "submeter-documents", "submeter-sys"],
         shipped: true,
     },
     Room {
         name: "submeter-cli",
-        // sys for `doctor`, which reports what the kernel offers, and percpu, whose backends it
-        // times. It uses only safe functions, because the command has no unsafe code.
+        // submeter-sys for `doctor`, which reports what the kernel offers, and submeter-percpu,
+        // whose backends it times. It uses only safe functions, because the command has no unsafe
+        // code.
         depends_on: &[
             "submeter",
             "submeter-address",
@@ -205,8 +206,8 @@ fn manifest(file: &File, table: &Table, findings: &mut Vec<Finding>) {
     }
 }
 
-/// What is published from a workspace of its own inherits from there, and that must say what the
-/// root says: a release has one version. Only its compiler may be newer.
+/// Checks a package published from a workspace of its own. It inherits from that workspace, which
+/// must agree with the root: a release has one version. Only its compiler may be newer.
 fn apart(file: &File, table: &Table, root: Option<&Table>, findings: &mut Vec<Finding>) {
     let own = table.get("workspace").and_then(toml::Value::as_table);
     let all = root.and_then(|root| root.get("workspace")).and_then(toml::Value::as_table);
@@ -336,7 +337,7 @@ mod tests {
         assert!(alone("submeter", "") > 5, "what is shipped is of the workspace");
     }
 
-    /// A published workspace of its own says what the root says.
+    /// A published workspace of its own agrees with the root.
     #[test]
     fn an_own_workspace_says_what_the_root_says() {
         let found_beside = |own: &str| {
@@ -357,7 +358,7 @@ mod tests {
         }
     }
 
-    /// An unknown crate or one wrongly published is found.
+    /// An unknown or wrongly published crate is found.
     #[test]
     fn an_unknown_or_misplaced_crate_is_found() {
         assert_eq!(found("crates/x/Cargo.toml", &manifest_text("x", "")).len(), 1);

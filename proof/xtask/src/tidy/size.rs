@@ -1,14 +1,15 @@
 //! Limits of size: a file has one purpose, a function fits on one and a half screens, a document
-//! answers one question, and a clone does not take every measurement that was ever made.
+//! answers one question, and a clone does not contain every measurement ever made.
 
 use super::Finding;
 use crate::repo::Repo;
 
 const LINES_MAX: usize = 600;
 const FUNCTION_LINES_MAX: usize = 70;
-/// A sentence as the name of a test is read twice before it is understood.
+/// Maximum length of a function's name: a whole sentence must be read twice before it is
+/// understood.
 const NAME_CHARACTERS_MAX: usize = 45;
-/// The most lines of files to which everybody would add some.
+/// Maximum number of lines of files that everyone would otherwise extend.
 const FILES: [(&str, usize); 9] = [
     ("README.md", 100),
     ("ARCHITECTURE.md", 150),
@@ -20,7 +21,7 @@ const FILES: [(&str, usize); 9] = [
     (".ci/perf", 120),
     (".ci/release", 120),
 ];
-/// What a folder of records may have.
+/// Maximum size of a folder of records.
 const RECORD_BYTES_MAX: usize = 5_000_000;
 
 /// Files and functions (`path` or `path:function`) that may be longer, each with its reason.

@@ -9,7 +9,7 @@ const COMMENT_COLUMNS_MAX: usize = 100;
 
 pub(super) fn check(repo: &Repo) -> Vec<Finding> {
     let mut findings = Vec::new();
-    // What a fuzzer is given is bytes, not text.
+    // The input of a fuzzer is bytes, not text.
     for file in repo.files().iter().filter(|file| !file.path.contains("/corpus/")) {
         for (line, text) in numbered(&file.text) {
             // `str::lines` removes a carriage return together with its newline.

@@ -1,4 +1,4 @@
-//! No unfinished work: no marks for later, no skipped tests, no fence that does not compile, no
+//! No unfinished work: no marks for later, no skipped tests, no fence that does not compile, and no
 //! silenced lint without a reason.
 
 use super::{Finding, doc_text, markdown, numbered};

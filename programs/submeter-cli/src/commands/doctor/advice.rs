@@ -1,4 +1,5 @@
-//! What would improve what was decided, and what to beware of. Each line: what, why, what to try.
+//! What would improve the choice of backend, and what to beware of. Each line says what, why, and
+//! what to try.
 
 use submeter_sys::clock::Source;
 use submeter_sys::kernel::CORRECTED_RELEASES;
@@ -6,8 +7,8 @@ use submeter_sys::kernel::CORRECTED_RELEASES;
 use super::facts::{BackendName, Facts};
 use super::surroundings::Container;
 
-/// Names the world in one line: what the kernel's barrier is, who registers threads, whether perf
-/// events tell of switches, and what is around the process.
+/// Describes the world in one line: the kernel's barrier, who registers threads, whether perf
+/// events report context switches, and what surrounds the process.
 pub(crate) fn world(facts: &Facts) -> String {
     let barrier = match facts.membarrier_errno {
         Some(_) => "no membarrier",
@@ -28,7 +29,8 @@ pub(crate) fn world(facts: &Facts) -> String {
     format!("{barrier}{visits}, {registration}, perf events {events}, {around}")
 }
 
-/// Returns what would lead to a better backend, and to a better clock; empty with the best of both.
+/// Returns what would lead to a better backend and a better clock. Empty when both are already the
+/// best.
 pub(crate) fn remedies(facts: &Facts) -> Vec<String> {
     let backend = match facts.backend {
         BackendName::LibcRseq => None,
@@ -51,11 +53,11 @@ pub(crate) fn remedies(facts: &Facts) -> Vec<String> {
     backend.into_iter().chain(barrier).chain(clock).collect()
 }
 
-/// `EACCES`: what `kernel.perf_event_paranoid` answers, and no filter.
+/// `EACCES`: the error that `kernel.perf_event_paranoid` gives and a filter does not.
 const EACCES: i32 = 13;
 
-/// Says how to allow the event by which a thread's clock learns of switches, in the words of what
-/// refuses it.
+/// Says how to allow the perf event by which a thread's clock learns of context switches. The
+/// wording follows whatever refuses the event.
 fn perf_events(facts: &Facts, errno: i32) -> String {
     let strict = facts.perf_event_paranoid.filter(|&level| level > 2);
     let how = match (facts.container, errno) {
@@ -79,7 +81,7 @@ fn perf_events(facts: &Facts, errno: i32) -> String {
              of systemd)"
         }
     };
-    // With the capability the level is no matter; a filter that is open leaves it in the way.
+    // With the capability the level does not matter; an open filter leaves the level in the way.
     let host = strict.map_or(String::new(), |level| {
         let joined = if errno == EACCES { "or" } else { "and without that capability" };
         format!(
@@ -90,7 +92,7 @@ fn perf_events(facts: &Facts, errno: i32) -> String {
     format!("{what}, as perf events are refused (errno {errno}): {how}{host}")
 }
 
-/// Says what a clock costs that is not the best.
+/// Says what a clock other than the best costs.
 fn clock(facts: &Facts) -> Option<&'static str> {
     if facts.cpu_clock == Source::Syscall.name() {
         Some("each switch of groups asks the kernel for CPU time")
@@ -104,7 +106,7 @@ fn clock(facts: &Facts) -> Option<&'static str> {
     }
 }
 
-/// Returns what is wrong although everything works.
+/// Returns what is wrong even though everything works.
 pub(crate) fn warnings(facts: &Facts) -> Vec<String> {
     let mut warnings = Vec::new();
     if facts.backend.is_rseq() && facts.kernel_may_lose_restarts && !facts.by_visits {
@@ -148,7 +150,7 @@ fn own(facts: &Facts) -> String {
     .to_owned()
 }
 
-/// In the order in which the probe asks.
+/// Lists them in the order in which the probe asks.
 fn locked(facts: &Facts) -> String {
     let variable = facts.variable.as_deref().unwrap_or_default();
     if facts.built_without {
@@ -220,7 +222,7 @@ mod tests {
         assert!(remedies(&facts(BackendName::LibcRseq)).is_empty());
     }
 
-    /// A clock that could be better is told of on every backend.
+    /// A clock that could be better is reported on every backend.
     #[test]
     fn a_clock_that_could_be_better_is_told_of() {
         let costs = [(Source::Syscall, "each switch"), (Source::Ticks, "20 µs")];
@@ -259,7 +261,7 @@ mod tests {
         }
     }
 
-    /// The advice for refused perf events is in the words of what refuses them.
+    /// The advice for refused perf events follows what refuses them.
     #[test]
     fn advice_is_in_the_words_of_what_refuses() {
         let with = |container, errno, level| {
@@ -333,7 +335,7 @@ mod tests {
         assert!(remedies(&facts(BackendName::OwnRseq)).concat().contains("glibc.pthread.rseq"));
     }
 
-    /// A kernel that may lose a restart is warned of if it is trusted.
+    /// A kernel that may lose a restart causes a warning if it is trusted.
     #[test]
     fn a_trusted_kernel_without_restarts_is_warned() {
         let old = |backend| Facts { kernel_may_lose_restarts: true, ..facts(backend) };

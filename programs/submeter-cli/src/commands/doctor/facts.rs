@@ -6,12 +6,12 @@ use submeter_sys::{Backend, Barrier, clock, cpu, membarrier, perf_event, probe};
 
 use super::surroundings::{self, Container};
 
-/// Everything that does not have to be measured. The names are those of the JSON.
+/// Everything that needs no measurement. The names are those of the JSON.
 #[derive(Debug, Serialize)]
 pub(crate) struct Facts {
     /// `uname -r`.
     pub(crate) kernel: String,
-    /// Whether this kernel's barrier may lose a restart: whether it is not known to be corrected.
+    /// Whether this kernel's barrier may lose a restart, i.e. is not known to be fixed.
     pub(crate) kernel_may_lose_restarts: bool,
     /// The instruction set.
     pub(crate) arch: &'static str,
@@ -19,49 +19,50 @@ pub(crate) struct Facts {
     pub(crate) cpus_possible: Option<usize>,
     /// The CPUs on which this process may run.
     pub(crate) cpus_allowed: Vec<usize>,
-    /// The size of the area that libc registers for each thread; 0: it does not, none: it cannot.
+    /// The size of the area that libc registers for each thread. 0: libc does not register one;
+    /// none: it cannot.
     pub(crate) libc_area_bytes: Option<u32>,
     /// How much of the area the kernel fills in.
     pub(crate) kernel_feature_bytes: u64,
     /// Whether threads have an `mm_cid`.
     pub(crate) mm_cid: bool,
-    /// Whether rows are by `mm_cid`: `--cfg submeter_mm_cid` was given to the compiler.
+    /// Whether rows are indexed by `mm_cid`: the compiler was given `--cfg submeter_mm_cid`.
     pub(crate) rows_by_mm_cid: bool,
     /// The `membarrier` commands.
     pub(crate) membarrier: Vec<&'static str>,
-    /// Why there are none.
+    /// Why there are no `membarrier` commands.
     pub(crate) membarrier_errno: Option<i32>,
-    /// Whether one of them restarts sequences.
+    /// Whether one of the commands restarts sequences.
     pub(crate) membarrier_restarts: bool,
-    /// Whether sequences are waited for by a thread that visits each CPU.
+    /// Whether the process waits for sequences by a thread that visits each CPU.
     pub(crate) by_visits: bool,
     /// What the self-test found.
     pub(crate) self_test: String,
     /// Where the CPU time of threads comes from.
     pub(crate) cpu_clock: &'static str,
-    /// Why not from somewhere cheaper.
+    /// Why it does not come from a cheaper source.
     pub(crate) cpu_clock_reason: String,
     /// Why the kernel opens no perf event, as an error number.
     pub(crate) perf_event_errno: Option<i32>,
     /// `kernel.perf_event_paranoid`.
     pub(crate) perf_event_paranoid: Option<i32>,
-    /// What has put the process into a container, where that is to be seen.
+    /// What has put the process into a container, where that is visible.
     pub(crate) container: Option<Container>,
-    /// The file of a tcmalloc that is mapped.
+    /// The file of a mapped tcmalloc.
     pub(crate) tcmalloc: Option<String>,
-    /// Which backend is in use.
+    /// The backend in use.
     pub(crate) backend: BackendName,
-    /// Why.
+    /// Why this backend is in use.
     pub(crate) reason: String,
     /// `SUBMETER_RSEQ`, where it is set.
     pub(crate) variable: Option<String>,
-    /// Whether `--cfg submeter_portable` was given to the compiler.
+    /// Whether the compiler was given `--cfg submeter_portable`.
     pub(crate) built_without: bool,
-    /// Whether figures mean nothing, because nothing was optimised.
+    /// Whether figures mean nothing because the build is not optimised.
     pub(crate) debug_build: bool,
 }
 
-/// [`Backend`], as JSON names it.
+/// [`Backend`] as named in the JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum BackendName {
@@ -83,7 +84,7 @@ impl From<Backend> for BackendName {
 }
 
 impl BackendName {
-    /// Returns whether it runs sequences.
+    /// Returns whether the backend runs sequences.
     pub(crate) fn is_rseq(self) -> bool {
         matches!(self, BackendName::LibcRseq | BackendName::OwnRseq)
     }

@@ -1,7 +1,8 @@
-//! Nanoseconds per add on each backend, and of what people use otherwise.
+//! Nanoseconds per add on each backend, and with what people use otherwise.
 //!
-//! Every variant is measured once a round, so that what disturbs the machine disturbs all of them;
-//! the median of the rounds is what counts, the middle half says how far to trust it.
+//! Every variant is measured once per round, so that a disturbance of the machine affects all of
+//! them. The reported value is the median of the rounds; the interquartile range says how far to
+//! trust it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -15,31 +16,31 @@ use submeter_sys::{Backend, cpu, probe};
 
 use super::facts::{BackendName, Facts};
 
-/// How long all rounds may take together.
+/// Time limit for all rounds together.
 const BUDGET: Duration = Duration::from_millis(1300);
 const ROUNDS_MAX: usize = 41;
 const ROUNDS_MIN: usize = 3;
-/// How long one sample of one thread takes.
+/// Duration of one sample on one thread.
 const SAMPLE: Duration = Duration::from_micros(300);
-/// Threads beyond this say nothing more about a backend.
+/// Number of threads beyond which a backend shows nothing new.
 const THREADS_MAX: usize = 16;
 
 /// One variant's figures.
 #[derive(Debug, Serialize)]
 pub(crate) struct Adds {
-    /// What was measured.
+    /// The measured variant.
     pub(crate) variant: &'static str,
-    /// The backend that it stands for.
+    /// The backend that the variant stands for.
     pub(crate) backend: Option<BackendName>,
-    /// Whether it is the one in use.
+    /// Whether that backend is in use.
     pub(crate) in_use: bool,
     /// Why there are no figures.
     pub(crate) missing: Option<String>,
-    /// One thread alone.
+    /// Figures of one thread alone.
     pub(crate) one_thread_ns: Option<Spread>,
-    /// A thread on each of `threads` CPUs, all on the same word.
+    /// Figures of a thread on each of `threads` CPUs, all adding to the same word.
     pub(crate) all_threads_ns: Option<Spread>,
-    /// How many threads.
+    /// Number of threads.
     pub(crate) threads: usize,
 }
 
@@ -48,16 +49,16 @@ pub(crate) struct Adds {
 pub(crate) struct Spread {
     /// The median.
     pub(crate) median: f64,
-    /// A quarter of the samples are below.
+    /// The first quartile.
     pub(crate) low: f64,
-    /// A quarter of the samples are above.
+    /// The third quartile.
     pub(crate) high: f64,
-    /// How many.
+    /// Number of samples.
     pub(crate) samples: usize,
 }
 
-/// Measures every variant of an add that this process can run, and beside them what `others` do, on
-/// one thread alone.
+/// Measures every variant of an add that this process can run, and also what `others` do, on one
+/// thread alone.
 pub(crate) fn measure(facts: &Facts, others: &mut [Variant]) -> Vec<Adds> {
     let cpus: Vec<usize> = facts.cpus_allowed.iter().copied().take(THREADS_MAX).collect();
     let mut variants = variants(facts);
@@ -73,18 +74,18 @@ pub(crate) fn measure(facts: &Facts, others: &mut [Variant]) -> Vec<Adds> {
     variants.into_iter().map(|variant| variant.adds(facts.backend, cpus.len())).collect()
 }
 
-/// Something that does the same as often as it is told, and its samples.
+/// Something that repeats one operation as often as asked, and its samples.
 pub(crate) struct Variant {
     name: &'static str,
     backend: Option<BackendName>,
-    /// Does it, or why it cannot.
+    /// The operation, or why it cannot run.
     add: Result<Arc<dyn Fn(u64) + Send + Sync>, String>,
     count: u64,
     one: Vec<f64>,
     all: Vec<f64>,
 }
 
-/// The backends, between the least and the most that an add can cost.
+/// Returns the backends, between the least and the most that an add can cost.
 fn variants(facts: &Facts) -> Vec<Variant> {
     let variant =
         |name, backend, add| Variant { name, backend, add, ..Variant::of(Arc::new(|_| ())) };
@@ -113,7 +114,8 @@ fn variants(facts: &Facts) -> Vec<Variant> {
     ]
 }
 
-/// A word that one thread writes: as cheap as an add can be, and what no reader could sum in time.
+/// Adds to a word that only one thread writes. It is as cheap as an add can be, but no reader could
+/// sum such words in time.
 fn plain(count: u64) {
     thread_local!(static WORD: AtomicI64 = const { AtomicI64::new(0) });
     WORD.with(|word| {
@@ -124,9 +126,9 @@ fn plain(count: u64) {
     });
 }
 
-/// The counter that is written first everywhere.
+/// Adds to one shared counter, the usual first attempt.
 fn shared(count: u64) {
-    // Alone on its cache line, which adds elsewhere must not disturb.
+    // The word has a cache line of its own, which adds elsewhere must not disturb.
     static WORD: CachePadded<AtomicI64> = CachePadded::new(AtomicI64::new(0));
     for _ in 0..count {
         // Relaxed: a statistic.
@@ -134,7 +136,7 @@ fn shared(count: u64) {
     }
 }
 
-/// A word of an area on `backend`.
+/// Adds to a word of an area on `backend`.
 fn on(backend: Backend) -> Result<Arc<dyn Fn(u64) + Send + Sync>, String> {
     let area = Area::with_backend(backend, |_| 0);
     let block = area.and_then(|area| area.block(1)).map_err(|error| error.to_string())?;
@@ -142,13 +144,13 @@ fn on(backend: Backend) -> Result<Arc<dyn Fn(u64) + Send + Sync>, String> {
 }
 
 impl Variant {
-    /// Makes one that has no name and stands for no backend.
+    /// Makes a variant that has no name and stands for no backend.
     pub(super) fn of(work: Arc<dyn Fn(u64) + Send + Sync>) -> Variant {
         let (one, all) = (Vec::new(), Vec::new());
         Variant { name: "", backend: None, add: Ok(work), count: 0, one, all }
     }
 
-    /// Returns what one thread alone took.
+    /// Returns the time that one thread alone took.
     pub(super) fn alone(self) -> Option<Spread> {
         Spread::of(self.one)
     }
@@ -170,13 +172,13 @@ impl Variant {
         self.one.push(time(add, self.count));
     }
 
-    /// Times the same adds on a thread on each of `cpus`, and takes their mean.
+    /// Times the same adds on a thread on each of `cpus`, and takes the mean.
     fn sample_all(&mut self, cpus: &[usize]) {
         let Ok(add) = &self.add else { return };
         let (go, count) = (AtomicBool::new(false), self.count);
         let run = |cpu: usize| {
-            // Left to the scheduler, short-lived threads may share a CPU. Where pinning is
-            // refused, that is what the figure shows.
+            // If left to the scheduler, short-lived threads may share a CPU. Where pinning is
+            // refused, the figure shows exactly that.
             let _ = cpu::set_affinity(&[cpu]);
             // Relaxed: a plain signal; the adds order nothing either.
             while !go.load(Ordering::Relaxed) {
@@ -192,7 +194,8 @@ impl Variant {
             go.store(true, Ordering::Relaxed);
             threads.into_iter().map(|thread| thread.ok()?.join().ok()).collect()
         });
-        // Fewer threads than asked for, under a limit on threads, would be another measurement.
+        // With fewer threads than requested, under a limit on threads, it would be a different
+        // measurement.
         if let Some(each) = each.filter(|each| !each.is_empty()) {
             self.all.push(each.iter().sum::<f64>() / each.len() as f64);
         }

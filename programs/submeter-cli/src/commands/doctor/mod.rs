@@ -14,14 +14,15 @@ use crate::cli::DoctorArgs;
 use submeter_terminal as show;
 use submeter_terminal::Failure;
 
-/// Runs the command. A machine without sequences is not a failure: everything works, only slower.
+/// Runs the command. A machine without sequences is not a failure: everything works, but more
+/// slowly.
 pub(crate) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     let facts = facts::Facts::gather();
     let (mut operations, no_operations) = match operations::variants() {
         Ok(operations) => (operations, None),
         Err(error) => (Vec::new(), Some(error)),
     };
-    // In turns with each other, so that what disturbs the machine disturbs both tables.
+    // Interleaved, so that a disturbance of the machine affects both tables.
     let adds = measure::measure(&facts, &mut operations);
     let diagnosis = report::Diagnosis {
         world: advice::world(&facts),

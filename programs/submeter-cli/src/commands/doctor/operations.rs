@@ -1,4 +1,4 @@
-//! What operations cost here, and what a program without submeter would do in their place.
+//! What operations cost here, and what a program without submeter would do instead.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
@@ -11,14 +11,14 @@ use submeter_percpu::PercpuRef;
 
 use super::measure::{Spread, Variant};
 
-/// Levels of the tree, and of what stands beside it.
+/// Levels of the tree, and of the equivalent without submeter.
 const LEVELS: usize = 4;
-/// What one charge asks for, and a limit that is never near.
+/// What one charge asks for, and a limit that is never close.
 const AMOUNT: u64 = 64;
 const FAR: u64 = 1 << 40;
 
-/// The operations, with the nanoseconds of each in the best world: of README's table, which is
-/// made from a record.
+/// The operations, with the nanoseconds of each in the best world. They are those of the README's
+/// table, which is generated from a record.
 const BEST_NS: [(&str, f64); 4] = [
     ("Group::add", 1.95),
     ("PercpuRef, get and put", 1.79),
@@ -30,23 +30,23 @@ const BEST_NS: [(&str, f64); 4] = [
 #[derive(Debug, Serialize)]
 pub(crate) struct Operation {
     pub(crate) name: &'static str,
-    /// Here, one thread alone.
+    /// Cost here, on one thread alone.
     pub(crate) here_ns: Option<Spread>,
-    /// In the best world, on the machine of the record.
+    /// Cost in the best world, on the machine of the record.
     pub(crate) best_ns: f64,
-    /// What a program without submeter would do in its place, here.
+    /// Cost here of what a program without submeter would do instead.
     pub(crate) without_ns: Option<Spread>,
 }
 
 type Work = Arc<dyn Fn(u64) + Send + Sync>;
 
-/// Returns every operation, and then what would be done in the place of each. The error says why
+/// Returns every operation, followed by the equivalent of each without submeter. The error says why
 /// there can be no tree here.
 pub(crate) fn variants() -> Result<Vec<Variant>, String> {
     Ok(ours()?.into_iter().chain(without()).map(Variant::of).collect())
 }
 
-/// Returns the figures of what [`variants`] returned, once it was measured.
+/// Returns the figures of the variants that [`variants`] returned, once they are measured.
 pub(crate) fn figures(measured: Vec<Variant>) -> Vec<Operation> {
     let mut spreads: Vec<Option<Spread>> = measured.into_iter().map(Variant::alone).collect();
     let without = spreads.split_off(spreads.len() / 2);
@@ -56,7 +56,7 @@ pub(crate) fn figures(measured: Vec<Variant>) -> Vec<Operation> {
     each.map(operation).collect()
 }
 
-/// In the order of [`BEST_NS`].
+/// Returns the operations in the order of [`BEST_NS`].
 fn ours() -> Result<[Work; 4], String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let mut schema = Schema::builder();
@@ -87,7 +87,7 @@ fn ours() -> Result<[Work; 4], String> {
                 drop(charge);
             }
         }),
-        // To enter a group and to return are two. The tree lives as long as they do.
+        // Entering a group and returning are two operations. The closure keeps the tree alive.
         Arc::new(move |times| {
             let _alive = &tree;
             let _from = sibling.enter();
@@ -96,7 +96,8 @@ fn ours() -> Result<[Work; 4], String> {
     ])
 }
 
-/// An atomic for each level, for a reference and for each level's limit, and the kernel's clock.
+/// Returns the equivalents: an atomic for each level, for a reference and for each level's limit,
+/// and the kernel's clock.
 fn without() -> [Work; 4] {
     let words = || -> [CachePadded<AtomicU64>; LEVELS] { Default::default() };
     let (levels, pools, references) = (words(), words(), CachePadded::new(AtomicU64::new(1)));
@@ -135,7 +136,7 @@ fn without() -> [Work; 4] {
     ]
 }
 
-/// Keeps what stands before it and after it from becoming nothing together.
+/// Keeps the compiler from cancelling what precedes it against what follows it.
 fn held() {
     // SeqCst: for the compiler only; it emits no instruction.
     compiler_fence(Ordering::SeqCst);

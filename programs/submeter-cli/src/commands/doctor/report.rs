@@ -1,4 +1,4 @@
-//! The diagnosis, for people.
+//! The diagnosis, as text for people.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use super::measure::{Adds, Spread};
 use super::operations::Operation;
 use submeter_terminal::{self as show, BOLD, DIM};
 
-/// All that the command says. The fields' names are those of the JSON.
+/// Everything that the command reports. The fields' names are those of the JSON.
 #[derive(Debug, Serialize)]
 pub(crate) struct Diagnosis {
     #[serde(flatten)]
@@ -35,7 +35,7 @@ pub(crate) fn human(diagnosis: &Diagnosis) -> String {
     }
     text.push('\n');
     for (what, found) in found(facts) {
-        // A `String` takes everything: writing to it cannot fail.
+        // Writing to a `String` cannot fail.
         let _ = writeln!(text, "{DIM}{what:<11}{DIM:#}  {found}");
     }
     text.push('\n');
@@ -47,7 +47,8 @@ pub(crate) fn human(diagnosis: &Diagnosis) -> String {
     text
 }
 
-/// What operations cost, beside the best world and beside what would be done without submeter.
+/// Returns the cost of operations, beside the best world and beside the equivalent without
+/// submeter.
 fn operations(operations: &[Operation]) -> String {
     if operations.is_empty() {
         return String::new();
@@ -76,7 +77,7 @@ fn operations(operations: &[Operation]) -> String {
     text
 }
 
-/// What each backend is called, to people.
+/// Returns the name of each backend for people.
 fn name(backend: BackendName) -> &'static str {
     match backend {
         BackendName::LibcRseq => "Restartable sequences, on libc's registration",

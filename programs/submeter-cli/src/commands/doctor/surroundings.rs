@@ -1,12 +1,12 @@
-//! What is around the process and not submeter's: the container, what it refuses, and an allocator
-//! that uses the same kernel feature. What cannot be seen from inside is not guessed.
+//! What surrounds the process and is not part of submeter: the container, what it refuses, and an
+//! allocator that uses the same kernel feature. What cannot be seen from inside is not guessed.
 
 use std::path::Path;
 
 use serde::Serialize;
 use submeter_sys::perf_event::{Config, Event, SOFTWARE_DUMMY, TYPE_SOFTWARE};
 
-/// What has put the process into a container, and so in whose words it is allowed more.
+/// What has put the process into a container; it decides the wording of advice on permissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Container {
@@ -26,14 +26,14 @@ impl Container {
     }
 }
 
-/// Looks for what each leaves behind.
+/// Looks for the traces of each container runtime.
 pub(super) fn container() -> Option<Container> {
     let kubelet = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
     told(kubelet, &|path| Path::new(path).exists())
 }
 
 fn told(kubelet: bool, exists: &dyn Fn(&str) -> bool) -> Option<Container> {
-    // A pod's containers have a runtime's marks too, and the pod is what is configured.
+    // A pod's containers show a runtime's traces too, but the pod is what is configured.
     if kubelet {
         Some(Container::Kubernetes)
     } else if exists("/run/.containerenv") {
@@ -43,14 +43,14 @@ fn told(kubelet: bool, exists: &dyn Fn(&str) -> bool) -> Option<Container> {
     }
 }
 
-/// Opens the event that a thread's clock would, and returns the error number of the refusal.
+/// Opens the event that a thread's clock would open, and returns the error number of the refusal.
 pub(super) fn perf_event_errno() -> Option<i32> {
     let opened = Event::open(&Config::new(TYPE_SOFTWARE, SOFTWARE_DUMMY), None);
     opened.err().map(|error| error.raw_os_error().unwrap_or(0))
 }
 
-/// Returns the file of a tcmalloc that this process has mapped. One that is linked statically into
-/// another program is not to be seen here.
+/// Returns the file of a tcmalloc that this process has mapped. A tcmalloc that is linked
+/// statically into another program cannot be seen here.
 pub(super) fn tcmalloc() -> Option<String> {
     mapped(&std::fs::read_to_string("/proc/self/maps").ok()?)
 }

@@ -15,10 +15,10 @@ use submeter_terminal as show;
 use submeter_terminal::signals;
 use submeter_terminal::{Destination, Failure};
 
-/// How long a load takes unless told otherwise.
+/// Default duration of a load.
 const SECONDS_DEFAULT: Duration = Duration::from_secs(10);
 
-/// Runs the command. Corrupt values make the exit code 1.
+/// Runs the command. Corrupt values set the exit code to 1.
 pub(crate) fn run(args: &LoadArgs) -> Result<ExitCode, Failure> {
     let tenants = tenants(args)?;
     let (warm_up, ramp) = (args.warm_up.unwrap_or_default(), args.ramp.unwrap_or_default());
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &LoadArgs) -> Result<ExitCode, Failure> {
             report::verdict(&outcome, &total),
         ]
         .concat();
-        // Standard output is the result's that was to go there: people read the other.
+        // If a result goes to standard output, people read the table on standard error.
         match results.iter().any(|(to, _)| *to == Some(&Destination::Output)) {
             true => show::tell(&text),
             false => show::print(&text).map_err(Failure::new)?,
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &LoadArgs) -> Result<ExitCode, Failure> {
     })
 }
 
-/// Returns the tenants with what each does, as a file and flags say.
+/// Returns the tenants and the profile of each, as a file and flags specify.
 fn tenants(args: &LoadArgs) -> Result<Vec<(String, Profile)>, Failure> {
     let profiles = match &args.tenants_file {
         Some(file) => tenants_file::read(file),
@@ -102,7 +102,8 @@ fn tenants(args: &LoadArgs) -> Result<Vec<(String, Profile)>, Failure> {
     Ok(tenants)
 }
 
-/// Returns where results go, each with its flag, as far as they can be written there.
+/// Returns where results go, each with its flag, after checking as far as possible that they can be
+/// written there.
 fn results(args: &LoadArgs) -> Result<[(Option<&Destination>, &'static str); 2], Failure> {
     let results = [(args.json.as_ref(), "--json"), (args.hdr.as_ref(), "--hdr")];
     if let [(Some(json), _), (Some(hdr), _)] = results
@@ -119,7 +120,7 @@ fn results(args: &LoadArgs) -> Result<[(Option<&Destination>, &'static str); 2],
     Ok(results)
 }
 
-/// Finds the address of `HOST:PORT`.
+/// Resolves the address of `HOST:PORT`.
 async fn resolve(connect: &str) -> Result<SocketAddr, Failure> {
     let found = tokio::net::lookup_host(connect).await;
     found.ok().and_then(|mut all| all.next()).ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! What came of a load: a table for people, JSON for programs.
+//! The outcome of a load: a table for people, JSON for programs.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use submeter_load::tally::Tally;
 use submeter_load::verb::Verb;
 use submeter_terminal::{self as show, BOLD, DIM};
 
-/// Writes the table of results, tenant by tenant, with the total below.
+/// Writes the table of results per tenant, with the total below.
 pub(crate) fn table(plan: &Plan, outcome: &Outcome, total: &Tally) -> String {
     let named = plan.tenants.iter().map(|(name, _)| name.as_str()).zip(&outcome.tallies.tenants);
     let mut rows: Vec<Vec<String>> = named.map(|(name, tally)| row(name, tally, outcome)).collect();
@@ -31,7 +31,7 @@ fn row(name: &str, tally: &Tally, outcome: &Outcome) -> Vec<String> {
     ]
 }
 
-/// Says whether what was read was what was stored, one line or a few.
+/// Says in one line or a few whether the values read were the values stored.
 pub(crate) fn verdict(outcome: &Outcome, total: &Tally) -> String {
     if total.corrupt == 0 {
         let checked = show::count(total.hits);
@@ -48,7 +48,8 @@ pub(crate) fn verdict(outcome: &Outcome, total: &Tally) -> String {
     text
 }
 
-/// Says what was refused, if anything: the server's limits at work, not an error of the run.
+/// Says what was refused, if anything. A refusal is the server's limit at work, not an error of the
+/// run.
 pub(crate) fn refusals(total: &Tally) -> String {
     if total.refused == 0 {
         return String::new();
@@ -59,7 +60,7 @@ pub(crate) fn refusals(total: &Tally) -> String {
     )
 }
 
-/// Returns configuration and results.
+/// Returns the configuration and the results.
 pub(crate) fn json(plan: &Plan, outcome: &Outcome, total: &Tally) -> Value {
     let tenants: Vec<Value> = plan
         .tenants

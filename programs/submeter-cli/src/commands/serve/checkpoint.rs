@@ -22,16 +22,15 @@ pub(super) struct Plan {
     pub(super) every: Duration,
 }
 
-/// A file whose totals the cache has, and that nothing was written to yet.
+/// A file whose totals are already in the cache, and that has not been written to yet.
 pub(super) struct Opened {
     file: CheckpointFile,
     restored: Option<Restored>,
     every: Duration,
 }
 
-/// Takes the file for this process, and adds what it has to the cache's tree:
-/// once, and before anything is counted or shown. The restored groups become tenants as far as
-/// there are places.
+/// Takes the file for this process, and adds its totals to the cache's tree: once, and before
+/// anything is counted or shown. The restored groups become tenants as far as there are places.
 pub(super) fn open(plan: &Plan, cache: &Cache) -> Result<Opened, Failure> {
     let mut file = CheckpointFile::open(&plan.path).map_err(|error| refused(&error))?;
     let restored = cache.tree().restore(&mut file).map_err(|error| refused(&error))?;
@@ -39,7 +38,8 @@ pub(super) fn open(plan: &Plan, cache: &Cache) -> Result<Opened, Failure> {
     Ok(Opened { file, restored, every: plan.every })
 }
 
-/// The library's text has the remedy, but for errors of the system.
+/// Wraps a checkpoint error. The library's text contains the remedy, except for errors of the
+/// system.
 fn refused(error: &CheckpointError) -> Failure {
     let cause = error.source();
     let is_full = cause.and_then(|cause| cause.downcast_ref::<Error>()).is_some_and(Error::is_full);
@@ -51,9 +51,9 @@ fn refused(error: &CheckpointError) -> Failure {
     Failure::new(format_args!("{error}{remedy} (--checkpoint)"))
 }
 
-/// Saves once, so that a folder that cannot be written is an error at the start, and starts to save
-/// from time to time: at most so much is lost with a process that is killed, and a save costs a
-/// snapshot and a write to the disk that is waited for.
+/// Saves once, so that a folder that cannot be written to is an error at the start, and then starts
+/// to save periodically. A process that is killed loses at most one interval. A save costs a
+/// snapshot and a disk write that is waited for.
 pub(super) async fn start(opened: Option<Opened>, cache: &Cache) -> Result<Option<Saver>, Failure> {
     let Some(Opened { mut file, restored, every }) = opened else { return Ok(None) };
     let path = file.path().to_owned();
@@ -67,14 +67,14 @@ pub(super) async fn start(opened: Option<Opened>, cache: &Cache) -> Result<Optio
     let (end, ended) = mpsc::channel();
     let (cache, noted) = (cache.clone(), Arc::clone(&state));
     let saves = move || save_until(&ended, every, file, &cache, &noted);
-    // A thread of its own: a disk that hangs must not keep those of requests or of the page.
+    // The saver has its own thread: a hanging disk must not block those of requests or of the page.
     let thread = thread::Builder::new().name("checkpoint".to_owned()).spawn(saves);
     let thread = thread.map_err(|e| super::threads::no_threads(&e))?;
     Ok(Some(Saver { path, every, restored, state, end, thread }))
 }
 
-/// Saves for the last time, when nothing is counted any more. Returns a line for the summary, and
-/// whether the totals that were to be saved are.
+/// Saves for the last time, when nothing is counted any longer. Returns a line for the summary, and
+/// whether the totals were saved as required.
 pub(super) async fn finish(saver: Option<Saver>, cache: &Cache) -> (String, bool) {
     let Some(saver) = saver else { return (String::new(), true) };
     let path = saver.path.clone();
@@ -88,8 +88,8 @@ pub(super) async fn finish(saver: Option<Saver>, cache: &Cache) -> (String, bool
     }
 }
 
-/// Saves when the server ends because something failed. Parts of it may still count, so that the
-/// totals are not the last, and the next process says so.
+/// Saves when the server ends because something failed. Parts of it may still count, so these
+/// totals are not the last; the next process says so.
 pub(super) async fn give_up(saver: Option<Saver>, cache: &Cache) {
     let Some(saver) = saver else { return };
     let save = |tree: &Tree, mut file| tree.checkpoint(&mut file);
@@ -113,17 +113,17 @@ fn save_until(
     file
 }
 
-/// How the saves went.
+/// The outcome of the saves.
 #[derive(Default)]
 struct State {
     saved: u64,
     failed: u64,
-    /// Why the last one failed, if it did.
+    /// The error of the last save, if it failed.
     error: Option<String>,
 }
 
 impl State {
-    /// Counts a save, and warns if it failed as the one before did not.
+    /// Counts a save, and warns if it failed with an error other than that of the save before.
     fn note(&mut self, saved: Result<(), String>) {
         match &saved {
             Ok(()) => self.saved += 1,
@@ -140,7 +140,7 @@ impl State {
     }
 }
 
-/// Saves from time to time, on its thread.
+/// The thread that saves periodically.
 pub(super) struct Saver {
     path: PathBuf,
     every: Duration,
@@ -173,7 +173,7 @@ impl Saver {
         format!("{}, saved every {} s: {restored}", self.path.display(), self.every.as_secs())
     }
 
-    /// Shows how the saves go.
+    /// Shows the outcome of the saves.
     pub(super) fn show(&self, shown: Dashboard) -> Dashboard {
         let panel = Panel::new(
             "checkpoint",
@@ -203,7 +203,7 @@ mod tests {
 
     use super::*;
 
-    /// A server that gives up saves what it counted, and that this may not be all.
+    /// A server that gives up saves what it counted, and notes that this may not be everything.
     #[tokio::test]
     async fn giving_up_saves_an_incomplete_file() {
         let path = std::env::temp_dir().join(format!("submeter-{}-up", std::process::id()));

@@ -1,9 +1,10 @@
-//! Checks that nothing was lost: parents against their children, tenants against the clients.
+//! Checks that nothing was lost: parents against their children, and tenants against the clients.
 //!
-//! What a group counted by itself is its total less its children's; it cannot be negative, and
-//! where only the load's clients spoke it must be what they did: nothing at `/load`, and for each
-//! tenant what its clients counted, request by request and byte by byte. What a tenant had counted
-//! when it was deleted is its parent's own: then the load's tenants are compared together.
+//! What a group counted itself is its total less the totals of its children. It cannot be negative.
+//! Where only the load's clients sent requests, it must equal what they did: nothing at `/load`,
+//! and for each tenant what its clients counted, request by request and byte by byte. What a tenant
+//! had counted when it was deleted becomes its parent's own count; then the load's tenants are
+//! compared as one sum.
 
 use std::collections::BTreeSet;
 
@@ -17,21 +18,21 @@ use submeter_terminal::{self as show, BOLD, DIM};
 
 use super::deletion::Deletions;
 
-/// What the check found.
+/// The findings of the check.
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
-    /// Sums of children compared with their parent.
+    /// Number of sums of children compared with their parent.
     sums: usize,
-    /// Counts compared with what the clients counted.
+    /// Number of counts compared with what the clients counted.
     counts: usize,
     metering: bool,
     driven: bool,
-    /// Groups that were deleted.
+    /// Number of groups that were deleted.
     deleted: usize,
     differences: Vec<String>,
 }
 
-/// Differences that are printed; all make the verdict.
+/// Number of differences that are printed; all of them affect the verdict.
 const SHOWN: usize = 50;
 
 /// Returns the groups whose deletion decides what can be compared.
@@ -52,7 +53,7 @@ pub(super) fn check(
     let mut verdict = Verdict { metering, driven, deleted: deleted.count(), ..Verdict::default() };
     let inherits = deleted.are_below("/load");
     verdict.parents(snapshot, driven && !inherits);
-    // Without metering there is nothing that could equal the clients' counts.
+    // Without metering nothing could equal the clients' counts.
     if let Some((plan, outcome)) = load.filter(|_| metering && !deleted.includes("/load")) {
         for ((name, _), tally) in plan.tenants.iter().zip(&outcome.tallies.tenants) {
             let path = format!("/load/{name}");
@@ -74,7 +75,7 @@ impl Verdict {
         self.differences.is_empty()
     }
 
-    /// Writes the verdict: one line when all is well, else a line for each difference.
+    /// Writes the verdict: one line if all is well, else a line for each difference.
     pub(super) fn text(&self) -> String {
         let sums = show::count(self.sums as u64);
         if self.is_exact() {
@@ -181,8 +182,8 @@ impl Verdict {
     }
 }
 
-/// A value as numbers that add up from children to parent. A quota's peak, limit and refusals
-/// do not: peaks need not coincide, and the others are of one level.
+/// Returns a value as numbers that add up from children to parent. A quota's peak, limit and
+/// refusals do not: peaks need not coincide, and the others concern one level.
 fn numbers(value: &Value) -> Vec<i128> {
     match value {
         Value::Counter(n) => vec![i128::from(*n)],
@@ -191,7 +192,7 @@ fn numbers(value: &Value) -> Vec<i128> {
             std::iter::once(h.sum()).chain(h.counts().iter().copied()).map(i128::from).collect()
         }
         Value::Quota(usage) => vec![i128::from(usage.current)],
-        // A kind that this command does not know yet cannot be summed by it.
+        // A kind that this command does not know yet cannot be summed.
         _ => Vec::new(),
     }
 }
@@ -294,11 +295,11 @@ mod tests {
         assert!(world.check().is_exact());
     }
 
-    /// Children beyond their parent are a difference anywhere.
+    /// Children that exceed their parent are a difference anywhere.
     #[test]
     fn children_beyond_their_parent_are_a_difference() {
         let world = agreeing();
-        // A gauge that is negative in the root's own share: the children have more than the total.
+        // A gauge that is negative in the root's own share: the children exceed the total.
         world.tree.root().adjust(world.metrics.items, -1);
         world.refused(&["/ items: total -1, sum of 1 children 0"]);
     }

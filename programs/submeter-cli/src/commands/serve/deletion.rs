@@ -1,4 +1,4 @@
-//! Deletes tenants for clients of the page, and remembers which.
+//! Deletes tenants for clients of the page, and remembers which were deleted.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,45 +11,45 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use submeter_cache::{Cache, DeleteError, Deletion};
 
-/// How long requests that run and answers on their way are waited for.
+/// Time limit for the wait for running requests and for answers in flight.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The answer of `DELETE /api/group`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct DeletionDoc {
-    /// Which group.
+    /// The deleted group.
     pub(super) path: String,
-    /// How many groups went with it, itself included.
+    /// Number of groups deleted, the group itself included.
     pub(super) groups: usize,
-    /// Items dropped.
+    /// Number of items dropped.
     pub(super) items: u64,
-    /// Bytes that those had been charged.
+    /// Bytes that those items had been charged.
     pub(super) bytes: u64,
-    /// How long it took, waiting for requests included.
+    /// Duration, including the wait for requests.
     pub(super) took_ms: f64,
-    /// What still holds it, if anything does.
+    /// What still holds the group, if anything does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<String>,
 }
 
-/// Remembers what was deleted: the counts of these groups are to be looked for in their parents.
+/// The memory of deletions: the counts of deleted groups must be sought in their parents.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Deleted(Arc<Mutex<Deletions>>);
 
-/// How many groups were deleted, and which of those that somebody will ask about. Not all paths:
-/// tenants come and go for as long as the server runs.
+/// The number of deleted groups, and which of the watched groups are among them. Not all paths are
+/// kept: tenants come and go for as long as the server runs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Deletions {
     count: usize,
     watched: BTreeSet<String>,
-    /// Of those watched: deleted themselves.
+    /// Watched groups that were deleted themselves.
     themselves: BTreeSet<String>,
-    /// Of those watched: had something below them deleted.
+    /// Watched groups that had something below them deleted.
     below: BTreeSet<String>,
 }
 
 impl Deleted {
-    /// Remembers whether these paths, or any below them, are deleted.
+    /// Starts to remember whether these paths, or any below them, are deleted.
     pub(super) fn watching(paths: BTreeSet<String>) -> Deleted {
         Deleted(Arc::new(Mutex::new(Deletions { watched: paths, ..Deletions::default() })))
     }
@@ -58,8 +58,8 @@ impl Deleted {
         self.0.lock().note(path);
     }
 
-    /// Takes a note back: nothing was deleted. A path that is watched stays noted, as the deletion
-    /// that came first may be of it.
+    /// Takes a note back: nothing was deleted. A watched path stays noted, since an earlier
+    /// deletion may have hit it.
     fn take_back(&self) {
         self.0.lock().count -= 1;
     }
@@ -80,7 +80,7 @@ impl Deletions {
         below.extend(watched.iter().filter(above).cloned());
     }
 
-    /// Returns how many deletions there were.
+    /// Returns the number of deletions.
     pub(super) fn count(&self) -> usize {
         self.count
     }
@@ -98,7 +98,7 @@ impl Deletions {
 
 /// Deletes a tenant, and returns the answer for the client.
 pub(super) async fn delete(cache: Cache, deleted: Deleted, path: String) -> Response {
-    // Before it happens: the server may end in the middle of it.
+    // Noted before it happens: the server may end in the middle of the deletion.
     let found = cache.tree().get(&path).filter(|group| group.path() != "/");
     let noted = found.map(|group| deleted.note(group.path())).is_some();
     match cache.delete_tenant(&path, PATIENCE).await {
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
     use crate::commands::serve::shown::shown;
 
-    /// The answer to a client of the page that deletes `target`.
+    /// Returns the answer to a client of the page that deletes `target`.
     async fn ask(cache: &Cache, deleted: &Deleted, target: &str) -> (StatusCode, String) {
         let listen = Address::Tcp(([127, 0, 0, 1], 1).into());
         let app = submeter_http::router(shown(cache, &listen, deleted, None));
@@ -173,7 +173,7 @@ mod tests {
         group.add(cache.metrics().cmd_get, n);
     }
 
-    /// A group is deleted with all below it and its counts stay.
+    /// A group is deleted with everything below it, and its counts stay.
     #[tokio::test]
     async fn a_deleted_groups_counts_stay() {
         let cache = Cache::new(Config::default()).expect("the default configuration");
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(deleted.deletions().count(), 0);
     }
 
-    /// Deletions are counted and only the watched are remembered.
+    /// Deletions are counted, and only the watched ones are remembered.
     #[test]
     fn deletions_are_counted_and_watched_remembered() {
         let deleted = Deleted::watching(["/load", "/load/a", "/load/b"].map(str::to_owned).into());

@@ -1,7 +1,8 @@
 //! The problem that `--load` stages, so that the page has one to show: a tenant that bursts and
-//! takes from the others, and one over its rate.
+//! takes from the others, and a tenant over its rate.
 //!
-//! Only with the built-in tenants: who names statistics of their own wants those, and nothing else.
+//! It is staged only with the built-in tenants: a user who names statistics wants those and nothing
+//! else.
 
 use std::time::Duration;
 
@@ -11,25 +12,25 @@ use submeter_load::burst::Burst;
 
 use submeter::limits::GroupLimits;
 
-/// The one that bursts mostly writes, so that the others lose items as well as processors.
+/// The bursting tenant. It mostly writes, so that the others lose items as well as CPU time.
 const BURSTING: usize = 2;
-/// Five seconds of watching see a burst, or the end of one; it is what the tenant does not usually
-/// do, so less than half of the time.
+/// The period of the bursts. Anyone who watches for five seconds sees a burst or the end of one. A
+/// burst must be unusual for the tenant, so it takes less than half of the time.
 const EVERY: Duration = Duration::from_secs(8);
 const LASTS: Duration = Duration::from_secs(3);
 /// Twice the connections of the mix, for two thirds of the server.
 const CONNECTIONS: usize = 16;
 
-/// The one that is limited, and to what: less than its share of the load on the slowest machine.
+/// The limited tenant, and its limit: less than its share of the load on the slowest machine.
 const LIMITED: usize = 1;
 const RATE_PER_S: u64 = 1_000;
 
-/// What decides whether something is staged.
+/// The conditions under which something is staged.
 pub(super) struct Asked {
     pub(super) tenants: usize,
-    /// Whether statistics of tenants are named.
+    /// Whether a file of tenants' statistics is named.
     pub(super) has_file: bool,
-    /// Whether requests over a rate are refused, instead of waiting.
+    /// Whether requests over a rate are refused rather than made to wait.
     pub(super) refuses: bool,
     pub(super) idle_timeout: Option<Duration>,
 }
@@ -37,7 +38,7 @@ pub(super) struct Asked {
 /// What is staged.
 pub(super) struct Stage {
     pub(super) burst: Option<Burst>,
-    /// Of the tenant that is over it, unless a file or a flag limits it.
+    /// The limit of the tenant that exceeds it, unless a file or a flag limits that tenant.
     pub(super) limit: Option<GroupLimits>,
 }
 
@@ -46,9 +47,9 @@ impl Stage {
         let has_tenants = !asked.has_file && asked.tenants > BURSTING;
         let burst =
             Burst { tenant: BURSTING, connections: CONNECTIONS, every: EVERY, lasts: LASTS };
-        // Between bursts its connections are idle, which the server may not allow.
+        // Between bursts the tenant's connections are idle, which the server may not allow.
         let may_idle = asked.idle_timeout.is_none_or(|most| most > EVERY);
-        // Waiting would hold up the connections that all tenants share, and show no refusal.
+        // Waiting would hold up the connections that all tenants share, and would show no refusal.
         let limit = GroupLimits { path: path(LIMITED), limits: limits() };
         Stage {
             burst: (has_tenants && may_idle).then_some(burst),

@@ -1,4 +1,4 @@
-//! What `serve` reads before it serves: the files that flags name, which may be pipes that nobody
+//! What `serve` reads before it serves: the files that flags name. They may be pipes that nothing
 //! writes to.
 
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use super::keys::Keys;
 use super::plan::Plan;
 use super::reading::Now;
 
-/// How long the start may take after a signal: a file that is there is read, so that a signal
-/// during the start ends with a summary.
+/// How long the start may continue after a signal. A file that exists is read in that time, so a
+/// signal during the start ends with a summary.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The cache with its totals, what clients have to pass, and the load that is asked for or what is
-/// wrong with it.
+/// The cache with its totals, what clients have to present, and the requested load or what is wrong
+/// with it.
 pub(super) struct Read {
     pub(super) cache: Cache,
     pub(super) totals: Option<Opened>,
@@ -28,13 +28,13 @@ pub(super) struct Read {
     pub(super) load: Result<Option<drive::Plan>, Failure>,
 }
 
-/// Reads all of it. Nothing if a signal ends the start before it is through.
+/// Reads all of it. Returns nothing if a signal ends the start before that is done.
 pub(super) async fn read(
     plan: Arc<Plan>,
     stop: watch::Receiver<bool>,
 ) -> Result<Option<Read>, Failure> {
     let now = Now::default();
-    // On a thread that may wait: this one has to see signals.
+    // Read on a thread that may wait: this one has to notice signals.
     let seen = now.clone();
     let read = tokio::task::spawn_blocking(move || {
         let (plan, now) = (&*plan, &seen);
@@ -57,8 +57,8 @@ pub(super) async fn read(
     unless_stopped(read, &now, stop, PATIENCE).await
 }
 
-/// Waits for what is read, and for no longer than `patience` after a signal. Then it is an error if
-/// a file is what is waited for. Else the machine is slow, and the signal is obeyed.
+/// Waits for the reading, but no longer than `patience` after a signal. If it is then waiting for a
+/// file, that is an error. Otherwise the machine is slow, and the signal is obeyed.
 async fn unless_stopped<T>(
     read: JoinHandle<Result<T, Failure>>,
     now: &Now,
@@ -89,7 +89,7 @@ mod tests {
 
     use super::*;
 
-    /// Stops a start that waits, for a file or the machine.
+    /// Stops a start that waits for a file or for the machine.
     async fn stopped(file: Option<&'static str>) -> Result<Option<()>, Failure> {
         let now = Now::default();
         let seen = now.clone();
@@ -98,7 +98,7 @@ mod tests {
         let read = tokio::task::spawn_blocking(move || {
             seen.reading("--limits", file.map(Path::new), || {
                 tell.send(()).expect("heard");
-                // Until the test is over.
+                // Blocks until the test is over.
                 let _ = gone.recv();
             });
             Ok(())
@@ -111,7 +111,7 @@ mod tests {
         ended
     }
 
-    /// A start that is stopped blames a file only if it was waiting for it.
+    /// A stopped start blames a file only if it was waiting for it.
     #[tokio::test]
     async fn a_stopped_start_blames_only_what_it_waits_for() {
         assert_eq!(stopped(None).await.expect("no error"), None);

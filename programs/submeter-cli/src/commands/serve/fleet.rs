@@ -1,10 +1,11 @@
 //! The server as a member of a fleet: the limits of `--limit-fleet` are leases of a bank.
 //!
-//! A lease that falls below what a tenant holds takes items from it at once, because what is held
-//! counts at the bank until it is given back. Each time the server has lost the bank, it tells the
-//! bank limits where there are none: as the bank had them half a minute ago at most, or else as its
-//! flags say. So what an operator set outlasts a bank that forgets. Where the bank is away, the
-//! server starts and runs all the same, by the rule that `--outage` declares.
+//! A lease that falls below what a tenant holds takes items from the tenant at once, because what
+//! it holds counts at the bank until it is given back. Each time the server has lost the bank, it
+//! declares limits to the bank where the bank has none: the bank's own limits as last read, at most
+//! half a minute before, or else those of its flags. An operator's settings thus survive a bank
+//! that forgets. If the bank is unreachable, the server starts and runs all the same, by the rule
+//! that `--outage` declares.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,12 +27,12 @@ use super::shown::requests;
 use crate::cli::{FleetLimit, MEMORY, OutageArg, ServiceArgs};
 use crate::fleet::{Certificates, Engine, EngineError};
 
-/// A part of each limit that a server wants unless it is idle: enough for a first request, and
-/// little enough that dozens of servers all have it.
+/// The part of each limit that a server wants unless it is idle: enough for a first request, and
+/// small enough that dozens of servers can all have it.
 const LEAST_PART: u64 = 32;
 
-/// How often the tenants' use is compared with their leases: a few times in the 50 ms after which
-/// the bank is told.
+/// How often the tenants' use is compared with their leases: a few times within the 50 ms after
+/// which the bank is told.
 const WATCH_EVERY: Duration = Duration::from_millis(20);
 
 /// What a bank does that may have forgotten what it has lent.
@@ -48,7 +49,7 @@ pub(super) struct Member {
     asked: Arc<Declaring>,
 }
 
-/// Which bank lends what.
+/// The bank's address and what it lends.
 pub(super) struct Plan {
     pub(super) bank: Option<submeter_address::Address>,
     pub(super) service: ServiceArgs,
@@ -67,18 +68,18 @@ impl Leased {
         Leased(limits.iter().flat_map(|limit| limit.budgets.iter().cloned()).collect())
     }
 
-    /// Returns whether any of them is a rate.
+    /// Returns whether any of the limits is a rate.
     pub(super) fn has_rates(&self) -> bool {
         self.0.iter().any(|(budget, _)| budget.resource() != MEMORY)
     }
 
-    /// Returns whose they are, who are to have a place from the start.
+    /// Returns the tenants with limits; they have a place from the start.
     pub(super) fn tenants(&self) -> Vec<String> {
         let paths = self.0.iter().map(|(budget, _)| budget.path().to_owned());
         paths.filter(|path| path != "/").collect()
     }
 
-    /// Refuses limits that two say something about.
+    /// Refuses limits that two sources set.
     pub(super) fn check(&self, set: &[(String, TenantLimits)]) -> Result<(), Failure> {
         let mut seen: Vec<&Budget> = Vec::new();
         for (budget, _) in &*self.0 {
@@ -125,7 +126,7 @@ impl Plan {
     }
 }
 
-/// Joins the fleet, if there is a bank. What holds until the bank has answered is `--outage`.
+/// Joins the fleet, if there is a bank. Until the bank has answered, `--outage` applies.
 pub(super) fn join(plan: &Plan, cache: &Cache, name: &str) -> Result<Option<Member>, Failure> {
     let Some(address) = &plan.bank else { return Ok(None) };
     let engine = Engine::new(address, &plan.service)?;
@@ -159,37 +160,39 @@ pub(super) fn join(plan: &Plan, cache: &Cache, name: &str) -> Result<Option<Memb
     Ok(Some(Member { bank, name, limits: count, fleet, watching, asked }))
 }
 
-/// A bank that is told the limits before it is asked, and again after each failure: one that was
-/// started again has forgotten them.
+/// A bank that is told the limits before the first request, and again after each failure: a
+/// restarted bank has forgotten them.
 pub(super) struct Declaring {
     engine: Mutex<Engine>,
-    /// Where the bank is and which files say whom it trusts and who this is, if any do.
+    /// The bank's address, and the files that hold the trusted authorities and this server's
+    /// certificate, if there are any.
     certificates: Option<(submeter_address::Address, ServiceArgs)>,
     limits: Vec<Limit>,
     known: Mutex<Known>,
-    /// Whether what is asked next gives the leases back, which waits for nothing.
+    /// Whether the next request gives the leases back; such a request waits for nothing.
     leaves: AtomicBool,
 }
 
-/// A bank that the fleet's thread and others hold.
+/// A bank shared by the fleet's thread and others.
 struct Asked(Arc<Declaring>);
 
-/// What the bank said of the limits when it was looked at last. A bank that has forgotten them is
-/// told these, and not what the command line says: what an operator has set since holds on, and
-/// what others' floors keep back is not lent.
+/// The limits that the bank reported when they were last read. A bank that has forgotten them is
+/// told these, not those of the command line: what an operator has set since then stays in force,
+/// and what others' floors reserve is not lent.
 #[derive(Default)]
 struct Known {
     is_declared: bool,
     limits: Vec<Limit>,
-    /// When that was.
+    /// When they were last read.
     at: Option<Instant>,
-    /// Why limits are not declared, so that the same is not said again.
+    /// Why limits are not declared, so that the same reason is not reported again.
     undeclared: BTreeMap<Budget, String>,
     refused: Option<Refused>,
 }
 
-/// A bank that refuses will do so until somebody changes something there: it is not asked again
-/// for a while, which doubles each time. One that is away is: that costs it nothing.
+/// The state of a bank that refuses. It will refuse until an operator changes something there, so
+/// it is not asked again for a while, which doubles each time. A bank that is unreachable is asked:
+/// that costs it nothing.
 #[derive(Debug)]
 struct Refused {
     error: EngineError,
@@ -198,10 +201,10 @@ struct Refused {
 }
 
 impl Refused {
-    /// Short beside a lease: what is refused once, such as a request that was overtaken, is asked
-    /// anew before a lease ends.
+    /// Short compared with a lease: a request that is refused once, for instance because another
+    /// overtook it, is repeated before a lease ends.
     const FIRST: Duration = Duration::from_millis(250);
-    /// As long as an operator waits who has just let the server in.
+    /// As long as an operator who has just admitted the server is willing to wait.
     const LONGEST: Duration = Duration::from_secs(15);
 
     fn again(before: Option<&Refused>, error: EngineError, now: Instant) -> Refused {
@@ -210,7 +213,7 @@ impl Refused {
     }
 }
 
-/// How old that gets.
+/// Maximum age of the known limits.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 impl Declaring {
@@ -224,14 +227,14 @@ impl Declaring {
     }
 
     /// Reads the files of `--bank-ca`, `--bank-cert` and `--bank-key` again, for connections to the
-    /// bank from now on. Waits for what it is being asked.
+    /// bank from now on. Waits for the request in progress.
     pub(super) fn read_again(&self, turn: &Turn) -> Result<(), Failure> {
         let Some((address, service)) = &self.certificates else { return Ok(()) };
         let file = service.bank_ca.as_deref().or(service.bank_cert.as_deref());
         let read = || Certificates::read(service);
         let new = turn.now.reading("--bank-ca, --bank-cert, --bank-key", file, read)?;
-        // Locked by now, not while a file was read: it may be a pipe that nobody writes to. And
-        // before the turn is, which a next one takes on a thread that must not wait.
+        // Locked only now, not while a file was read: it may be a pipe that nothing writes to. And
+        // locked before the turn, which the next one takes on a thread that must not wait.
         let mut engine = self.engine.lock();
         turn.if_latest(|| engine.renew(&new, address)).unwrap_or(Ok(()))
     }
@@ -247,7 +250,8 @@ impl Declaring {
         };
         let with_floors = self.limits.iter().any(|limit| limit.floors > 0);
         let there = match engine.limits() {
-            // Of a member that is no operator of the bank; its limits are there or are refused.
+            // The error of a member that is not an operator of the bank; its limits exist or are
+            // refused.
             Err(error) if error.is_refused() && !with_floors => Vec::new(),
             there => there?,
         };
@@ -263,7 +267,8 @@ impl Declaring {
                 None => {
                     let declared = before.as_ref().unwrap_or(limit);
                     match engine.set_if_none(declared) {
-                        // A member that is no operator of the bank takes what its operator sets.
+                        // A member that is not an operator of the bank takes what its operator
+                        // sets.
                         Err(error) if error.is_refused() => known.not_declared(limit, &error),
                         set => {
                             set?;
@@ -293,7 +298,7 @@ impl Declaring {
         }
         let answer = engine.exchange(request);
         known.is_declared = answer.is_ok();
-        // What fails here fails in the next exchange, too.
+        // A failure here occurs in the next exchange, too.
         if known.is_declared && known.at.is_none_or(|at| at.elapsed() >= LOOK_AGAIN) {
             let _ = self.look(&engine, known);
         }
@@ -306,7 +311,7 @@ impl Declaring {
                 limits.retain(|limit| self.limits.iter().any(|own| own.budget == limit.budget));
                 known.limits = limits;
             }
-            // Nor later: see `declare`.
+            // It will not be allowed later either: see `declare`.
             Err(error) if error.is_refused() => {}
             Err(error) => return Err(error),
         }
@@ -351,7 +356,7 @@ impl Known {
     }
 }
 
-/// Drops items of tenants that hold more than their lease, and says when the bank is lost and
+/// Drops items of tenants that hold more than their lease, and reports when the bank is lost and
 /// found again.
 async fn watch(fleet: Weak<Fleet>, cache: Cache) {
     let mut ticks = tokio::time::interval(WATCH_EVERY);
@@ -370,7 +375,7 @@ async fn watch(fleet: Weak<Fleet>, cache: Cache) {
             }
         }
         let error = fleet.exchanges().last_error;
-        // Whenever it is another one: a bank that was away may refuse once it is back.
+        // Reported whenever it differs: a bank that was unreachable may refuse once it is back.
         if error != last {
             match &error {
                 Some(error) => log::warn!("no new leases (--bank): {error}"),
@@ -383,7 +388,7 @@ async fn watch(fleet: Weak<Fleet>, cache: Cache) {
             let held = group.map_or(0, |group| group.usage(cache.metrics().memory).current);
             if budget.resource() == MEMORY && held > limit {
                 let cache = cache.clone();
-                // Fails only if it panics, which is reported.
+                // This fails only if it panics, which is reported.
                 let _ = tokio::task::spawn_blocking(move || cache.shrink(budget.path())).await;
             }
         }
@@ -391,13 +396,13 @@ async fn watch(fleet: Weak<Fleet>, cache: Cache) {
 }
 
 impl Member {
-    /// Says where the limits are from, for the greeting.
+    /// Says where the limits come from, for the greeting.
     pub(super) fn line(&self) -> String {
         let s = if self.limits == 1 { "" } else { "s" };
         format!("{}, with {} limit{s} from {}", self.name, self.limits, self.bank)
     }
 
-    /// Returns whom it asks, if files say whom that trusts and who this is: they are read again.
+    /// Returns the bank whose certificates come from files, if it has any: they are read again.
     pub(super) fn certified(&self) -> Option<Arc<Declaring>> {
         self.asked.certificates.is_some().then(|| Arc::clone(&self.asked))
     }
@@ -470,7 +475,7 @@ impl Member {
         self.watching.abort();
         // Relaxed: the channel to the thread that asks orders it.
         self.asked.leaves.store(true, Ordering::Relaxed);
-        // Waits for the bank; fails only if it panics, which is reported.
+        // Waits for the bank. This fails only if it panics, which is reported.
         let _ = tokio::task::spawn_blocking(move || drop(self.fleet)).await;
     }
 }

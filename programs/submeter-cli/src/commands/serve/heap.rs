@@ -1,4 +1,4 @@
-//! `--heap`: how much of the process's memory is whose.
+//! `--heap`: how much of the process's memory belongs to which tenant.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::cli::HeapArg;
 
-/// How often what the allocator knows is brought to the groups: once for each look at the page.
+/// How often the allocator's figures are written to the groups: once for each look at the page.
 const FLUSH_EVERY: Duration = Duration::from_secs(1);
 
-/// How often books that differ are looked at again at the end, and how soon.
+/// How often, and at what interval, books that differ are checked again at the end.
 const LOOKS: usize = 20;
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -30,23 +30,23 @@ const ERROR: &str = "Standard error of both, as Tenants is an estimate";
 const UNATTRIBUTED: &str = "The rest: blocks of no tenant, such as buffers of connections; what the \
                             allocator keeps or rounds up; stacks; the groups";
 
-/// What writes the books.
+/// The source of the books.
 enum Heap {
     Exact(exact::Heap),
     Sampled(sampled::Heap),
 }
 
-/// The heap's books, and what they are in the tree.
+/// The heap's books, and their metrics in the tree.
 #[derive(Clone)]
 pub(super) struct Books {
     heap: Arc<Heap>,
     bytes: Gauge<Bytes>,
-    /// Where the bytes are an estimate.
+    /// Set where the bytes are an estimate.
     sampled: Option<sampled::Live>,
     cache: Cache,
 }
 
-/// Begins to charge tenants what their blocks take, before any of them has one.
+/// Starts to charge tenants for their blocks, before any of them has one.
 pub(super) fn start(how: HeapArg, cache: &Cache) -> Result<Option<Books>, Failure> {
     let started = match how {
         HeapArg::Off => return Ok(None),
@@ -108,7 +108,7 @@ impl Books {
         std::iter::once(held).chain(error).collect()
     }
 
-    /// Shows what the process has, and how much of it is whose.
+    /// Shows the memory of the process, and how much of it belongs to tenants.
     pub(super) fn show(self, shown: Dashboard) -> Dashboard {
         let mut columns = vec![
             Column::gauge("resident_bytes", "Resident", "Memory that the process takes"),
@@ -123,12 +123,12 @@ impl Books {
         shown.panel(panel.rows(move || self.row().into_iter().collect()))
     }
 
-    /// None where the system does not say what the process has.
+    /// Returns `None` where the system does not report the memory of the process.
     fn row(&self) -> Option<Vec<CellDoc>> {
         let status = std::fs::read_to_string("/proc/self/status").ok()?;
         let [all, files] = ["VmRSS:", "RssFile:"].map(|name| kib(&status, name));
         let (all, files) = (all? << 10, files? << 10);
-        // The root's, so that it is what the groups beside it say.
+        // The root's figure, so that it agrees with the groups shown beside it.
         let root = self.cache.tree().root();
         let tenants = root.sum(self.bytes).max(0).unsigned_abs();
         let rest = all.saturating_sub(files).saturating_sub(tenants);
@@ -142,7 +142,7 @@ impl Books {
     pub(super) fn finish(&self) -> (String, bool) {
         let agree = |balance: &Balance| balance.booked_bytes == balance.attributed_bytes;
         let mut balance = self.heap.balance();
-        // A connection that outlived the grace period may still give up what it had.
+        // A connection that outlived the grace period may still release what it had.
         for _ in 0..LOOKS {
             if agree(&balance) {
                 break;
@@ -174,7 +174,7 @@ impl Books {
     }
 }
 
-/// Returns a line's number of a process's status.
+/// Returns the number on a line of a process's status.
 fn kib(status: &str, name: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().strip_suffix(" kB")?.parse().ok()
@@ -189,7 +189,7 @@ mod tests {
     use super::super::{Deleted, conclude};
     use super::*;
 
-    /// Books that the groups do not equal are said and make the exit code 1.
+    /// Books that differ from the groups are reported and set the exit code to 1.
     #[test]
     fn books_that_differ_from_groups_exit_with_1() {
         let cache = Cache::new(Config::default()).expect("the default configuration");
@@ -201,7 +201,7 @@ mod tests {
         let (said, is_equal) = books.finish();
         assert!(is_equal && said.contains("exact"), "{said}");
         assert_eq!(ends((said, is_equal)), ExitCode::SUCCESS);
-        // As if a flush had left out a block.
+        // As if a flush had omitted a block.
         cache.tree().root().adjust(books.bytes, -1);
         let (said, is_equal) = books.finish();
         assert!(!is_equal && said.contains("NOT EQUAL"), "{said}");

@@ -1,5 +1,5 @@
-//! What clients of both ports have to pass, from files that are replaced while the server runs:
-//! users, the page's token, the certificate and its key. And what a bank has to be shown.
+//! What clients of both ports have to present, from files that are replaced while the server runs:
+//! users, the page's token, the certificate and its key. Also what a bank has to be shown.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use super::reading::{Now, Turn};
 use crate::cli::in_flags;
 use crate::secrets;
 
-/// How both ports are encrypted, if they are.
+/// The encryption of both ports, if they are encrypted.
 #[cfg(feature = "tls")]
 pub(super) type Tls = crate::tls::Served;
 #[cfg(not(feature = "tls"))]
 pub(super) type Tls = std::convert::Infallible;
 
-/// The files that are there.
+/// The paths of the files that flags name.
 #[derive(Clone)]
 pub(super) struct Plan {
     pub(super) users: Option<PathBuf>,
@@ -28,14 +28,14 @@ pub(super) struct Plan {
     pub(super) tls: Option<(PathBuf, PathBuf)>,
 }
 
-/// Handles of what the files had, by which the server is given what they have now.
+/// Handles of what was read, through which the server receives the current contents of the files.
 #[derive(Clone)]
 pub(super) struct Keys {
     pub(super) users: Option<Users>,
     pub(super) token: Option<Token>,
     pub(super) tls: Option<Tls>,
     files: Plan,
-    /// A bank that has certificates of files.
+    /// A bank whose certificates come from files.
     bank: Option<Arc<Declaring>>,
 }
 
@@ -53,7 +53,7 @@ impl Keys {
         Ok(Keys { users, token, tls, files: plan.clone(), bank: None })
     }
 
-    /// With a bank that has certificates of files.
+    /// Adds a bank whose certificates come from files.
     pub(super) fn with_bank(self, bank: Option<Arc<Declaring>>) -> Keys {
         Keys { bank, ..self }
     }
@@ -64,8 +64,8 @@ impl Keys {
         users.is_none() && token.is_none() && tls.is_none() && bank.is_none()
     }
 
-    /// Reads each file again; what it says holds for connections from now on. Returns what to say
-    /// of each: a bad one changes nothing.
+    /// Reads each file again; its content applies to connections from now on. Returns a message for
+    /// each. A bad file changes nothing.
     pub(super) fn read_again(&self, cache: &Cache, turn: &Turn) -> Vec<Result<String, String>> {
         let now = &turn.now;
         let mut said = Vec::new();

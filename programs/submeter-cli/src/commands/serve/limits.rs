@@ -16,7 +16,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<(usize, GroupLimits)>, String> {
     parse(&text, &name)
 }
 
-/// As [`read`], of text that is there.
+/// The same as [`read`], for a text.
 pub(super) fn parse(text: &str, name: &str) -> Result<Vec<(usize, GroupLimits)>, String> {
     parse_lines(text).map_err(|error| format!("{name} {error}"))
 }

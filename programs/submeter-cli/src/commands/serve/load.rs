@@ -1,4 +1,4 @@
-//! `--load`: what is asked of the load, and its drive.
+//! `--load`: what the load is asked to do, and how it is driven.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use tokio::sync::watch;
 use super::demo::Stage;
 use super::threads::runtime;
 
-/// Connections of the load, and requests under way on each: enough to keep the server busy.
+/// Connections of the load, and requests in flight on each: enough to keep the server busy.
 const CONNECTIONS: usize = 8;
 const PIPELINE: usize = 8;
 
-/// Which tenants ask for what.
+/// What each tenant requests.
 pub(super) struct Plan {
-    /// Where the cache is to listen.
+    /// The address at which the cache is to listen.
     pub(super) listen: Address,
     pub(super) tenants: usize,
     /// Statistics to use instead of the built-in ones.
@@ -26,7 +26,7 @@ pub(super) struct Plan {
     pub(super) delimiter: u8,
     pub(super) seconds: Option<Duration>,
     pub(super) seed: u64,
-    /// How many the cache serves.
+    /// Number of connections that the cache serves.
     pub(super) connections_max: usize,
     pub(super) stage: Stage,
 }
@@ -67,7 +67,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Says whose requests these are, for the greeting.
+    /// Says where these requests come from, for the greeting.
     pub(super) fn line(&self) -> String {
         let source = self.file.as_ref().map_or_else(
             || "production statistics of Twitter's caches (OSDI 2020)".to_owned(),
@@ -78,14 +78,14 @@ impl Plan {
     }
 }
 
-/// Drives the load, or waits, until it is time or a signal arrives.
+/// Drives the load, or waits, until the time is over or a signal arrives.
 pub(super) async fn work(
     plan: Option<&drive::Plan>,
     seconds: Option<Duration>,
     signals: watch::Receiver<bool>,
 ) -> Result<Option<Outcome>, Failure> {
     if let Some(plan) = plan {
-        // Clients on threads of their own: the server's are for the server, as in real life.
+        // The clients have threads of their own: the server's are for the server, as in real life.
         let clients = runtime(None)?;
         let plan = plan.clone();
         let driven = clients.spawn(async move { drive::drive(&plan, signals).await }).await;
@@ -95,7 +95,7 @@ pub(super) async fn work(
     }
     match seconds {
         Some(seconds) => {
-            // Either way it is time.
+            // Either way the time is over.
             let _ = tokio::time::timeout(seconds, signals::arrived(signals)).await;
         }
         None => signals::arrived(signals).await,

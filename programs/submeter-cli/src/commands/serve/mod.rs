@@ -1,4 +1,4 @@
-//! `submeter serve`: the cache, its page, and a load on request, until a signal or a time.
+//! `submeter serve`: the cache, its page, and optionally a load, until a signal or a time.
 
 mod checkpoint;
 mod conservation;
@@ -46,11 +46,11 @@ use submeter_terminal::Failure;
 use submeter_terminal::signals;
 use submeter_terminal::{self as show, BOLD, DIM};
 
-/// Threads for all that is no request: clients that connect, the page, signals.
+/// Threads for everything that is not a request: accepting clients, the page, signals.
 const OTHER_THREADS: usize = 2;
 
 /// Runs the command. A sum that is not exact, a corrupt value or totals that could not be saved at
-/// the end make the exit code 1.
+/// the end set the exit code to 1.
 pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     logger::start(args.log);
     for line in cli::misspelt() {
@@ -62,8 +62,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
 fn run_until_end(args: &ServeArgs) -> Result<ExitCode, Failure> {
     // Before anything else: Ctrl-C during the start ends with a summary too.
     let early = signals::Early::new().map_err(|e| cannot_listen(&e))?;
-    // Connections take a descriptor each, and the usual soft limit of 1,024 is there only for
-    // programs that use select(2). Where the hard limit is no higher this many must do.
+    // Each connection takes a descriptor, and the usual soft limit of 1,024 exists only for
+    // programs that use select(2). Where the hard limit is no higher, that number must suffice.
     let limits = rustix::process::getrlimit(Resource::Nofile);
     let _ =
         rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, ..limits });
@@ -105,7 +105,7 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     let member = fleet::join(&plan.fleet, &cache, &name)?;
     let keys = keys.with_bank(member.as_ref().and_then(fleet::Member::certified));
     let limiter = reload::start(hangups, Arc::clone(&plan.limits), &cache, keys);
-    // Only now: what cannot serve leaves the file as it was.
+    // Only now: a server that cannot serve leaves the file as it was.
     let saver = checkpoint::start(totals, &cache).await?;
     let also = (member.as_ref(), saver.as_ref());
     let greeting = greeting(&plan, &cache, &listen, page_at, scheme, also);
@@ -146,13 +146,13 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
         member.leave().await;
     }
     let checked = [heap.map(|heap| heap.finish()), Some(saved)];
-    // The summary first: a receiver may let the last export wait.
+    // The summary comes first: a receiver may delay the last export.
     let code = conclude(&cache, load.as_ref().zip(outcome.as_ref()), &deleted, took, checked);
     otlp::finish(exporter).await;
     code
 }
 
-/// Waits until neither port is served. Returns what the load came to, and how long it took.
+/// Waits until neither port is served. Returns the outcome of the load, and how long it took.
 async fn both_ended(
     driven: Result<Option<Outcome>, Failure>,
     serving: JoinHandle<std::io::Result<()>>,
@@ -160,14 +160,14 @@ async fn both_ended(
     started: Instant,
 ) -> Result<(Option<Outcome>, Duration), Failure> {
     let outcome = driven?;
-    // Only when the last answer has been counted do the server's counts stand still.
+    // The server's counts are final only when the last answer has been counted.
     finished("the cache", serving).await?;
     let took = outcome.as_ref().map_or_else(|| started.elapsed(), |outcome| outcome.took);
     finished("the page", paging).await?;
     Ok((outcome, took))
 }
 
-/// Adds what flags ask for to what the page shows and lets clients do.
+/// Adds what flags enable to what the page shows and lets clients do.
 fn asked_for(
     shown: Dashboard,
     page: &plan::Page,
@@ -180,7 +180,7 @@ fn asked_for(
         None => shown,
     };
     let shown = saver.into_iter().fold(shown, |shown, saver| saver.show(shown));
-    // Last: what else is shown is more likely to be news.
+    // Last: the other figures are more likely to be news.
     if !page.limits_api {
         return shown;
     }
@@ -190,8 +190,8 @@ fn asked_for(
         .on_limit(move |path, text| reload::post_one(Arc::clone(&one), path, text))
 }
 
-/// Returns what becomes true when a signal arrives, a client asks for the end, or, if that is asked
-/// for, standard input ends.
+/// Returns a flag that becomes true when a signal arrives, a client asks for the end, or, if
+/// requested, standard input ends.
 fn or_shutdown(
     signals: watch::Receiver<bool>,
     cache: Cache,
@@ -200,9 +200,9 @@ fn or_shutdown(
     let (tell, told) = watch::channel(false);
     if with_stdin {
         let tell = tell.clone();
-        // A thread of its own, which the end of the process need not wait for.
+        // A thread of its own, which need not be waited for at the end of the process.
         std::thread::spawn(move || {
-            // What it says is of no interest, only that it ends.
+            // The content does not matter, only that the input ends.
             let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
             tell.send_replace(true);
         });
@@ -217,8 +217,8 @@ fn or_shutdown(
     told
 }
 
-/// Prints what was served, whether the sums are exact, and what else was `checked`, with whether
-/// it is well.
+/// Prints what was served, whether the sums are exact, and each other check in `checked` with
+/// whether it passed.
 fn conclude(
     cache: &Cache,
     load: Option<(&drive::Plan, &Outcome)>,
@@ -282,7 +282,7 @@ fn greeting(
     text
 }
 
-/// An address that a client on this machine can use where the server listens on all.
+/// Returns an address that a client on this machine can use where the server listens on all.
 fn reachable(addr: SocketAddr) -> SocketAddr {
     let ip = match addr.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -294,7 +294,7 @@ fn reachable(addr: SocketAddr) -> SocketAddr {
 
 type Ended = Result<std::io::Result<()>, tokio::task::JoinError>;
 
-/// A part that ended before it was told to.
+/// Returns the failure of a part that ended before it was told to.
 fn stopped(what: &str, ended: Ended) -> Failure {
     let why: Box<dyn Display> = match ended {
         Ok(Ok(())) => Box::new("it stopped by itself"),

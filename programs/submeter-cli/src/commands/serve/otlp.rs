@@ -1,4 +1,4 @@
-//! `--otlp`: the cache's metrics at a receiver of OpenTelemetry.
+//! `--otlp`: exports the cache's metrics to an OpenTelemetry receiver.
 
 use submeter_address::Address;
 use submeter_cache::Cache;
@@ -45,15 +45,15 @@ fn to(
     member: &str,
 ) -> Result<Exporter, Failure> {
     let exporter = Exporter::builder(cache.tree()).service("submeter").prefix("submeter.cache");
-    // The name that bills have it by, so that a restart is a new start of one series.
+    // The same name as in bills, so that a restart is a new start of the same series.
     let exporter = exporter.resource("service.instance.id", member);
     let mut exporter = exporter.environment().map_err(Failure::new)?.report(tell);
     if let Some(protocol) = protocol {
         let grpc = protocol == "grpc";
         exporter = exporter.protocol(if grpc { Protocol::Grpc } else { Protocol::Http });
     }
-    // As the variable OTEL_EXPORTER_OTLP_ENDPOINT, of which it takes the place, but that the path
-    // of HTTP may be there already.
+    // Treated like the variable OTEL_EXPORTER_OTLP_ENDPOINT, which it replaces, except that the
+    // path of HTTP may already be part of it.
     let is_whole = |url: Url| url.path().trim_end_matches('/').ends_with("/v1/metrics");
     let has_path = address.url().is_ok_and(is_whole);
     let url = address.secret();
@@ -70,12 +70,12 @@ fn tell(error: Option<&ExportError>) {
     }
 }
 
-/// How long the last export may take before it is said what the end waits for.
+/// How long the last export may take before a message says what the end waits for.
 #[cfg(feature = "otlp")]
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Sends what is new since the last export, and warns if that does not arrive. A second signal ends
-/// the process meanwhile.
+/// the process in the meantime.
 pub(super) async fn finish(exporter: Option<Exporter>) {
     let Some(exporter) = exporter else { return };
     #[cfg(feature = "otlp")]

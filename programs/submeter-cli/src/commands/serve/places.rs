@@ -1,5 +1,5 @@
-//! How many tenants and connections there may be, and how much memory for what these send and read:
-//! shown, and warned of when there is little room left.
+//! The places for tenants and connections, and the memory for what connections send and read:
+//! shown, with a warning when little is left.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,19 +12,19 @@ use submeter_http::{Column, Dashboard, Endpoint, Panel, Places};
 use submeter_terminal::bytes;
 use tokio::time::{MissedTickBehavior, interval};
 
-/// How often the places are looked at.
+/// How often the places are checked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// After how long without refusals a refusal is worth another warning.
+/// The time without refusals after which the next refusal causes another warning.
 const CALM: Duration = Duration::from_secs(60);
 
-/// How it stands with places.
+/// How scarce places are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum State {
     Free,
-    /// Fewer than the eighth part are free.
+    /// Fewer than an eighth are free.
     Few,
-    /// Somebody found none.
+    /// A request for a place was refused.
     Refused,
 }
 
@@ -36,12 +36,12 @@ impl State {
     }
 }
 
-/// Places of some kind, as they are now.
+/// The current places of some kind.
 #[derive(Clone, Copy, Debug)]
 struct Look {
     taken: u64,
     max: u64,
-    /// How often somebody found none.
+    /// Number of refusals so far.
     refused: u64,
 }
 
@@ -66,12 +66,12 @@ impl From<Usage> for Look {
     }
 }
 
-/// What was found when the places were looked at last.
+/// The result of the last check of the places.
 #[derive(Debug)]
 struct Watch {
     state: State,
     refused: u64,
-    /// When somebody was refused last.
+    /// When the last refusal occurred.
     at: Option<Instant>,
 }
 
@@ -80,15 +80,16 @@ impl Watch {
         Watch { state: State::Free, refused: 0, at: None }
     }
 
-    /// Takes a look into account. Returns how it stands the first time that things are so bad:
-    /// again only once they were better.
+    /// Evaluates a look. Returns the state when it has just become worse; the same state is
+    /// returned again only after it was better.
     fn look(&mut self, look: Look, now: Instant) -> Option<State> {
         if look.refused > self.refused {
             (self.refused, self.at) = (look.refused, Some(now));
         }
         let is_refused = self.at.is_some_and(|at| now.duration_since(at) < CALM);
         let free = look.max.saturating_sub(look.taken);
-        // Not at the border that it came from: one more or less is no news.
+        // The threshold to leave the state differs from the one to enter it: one more or less is no
+        // news.
         let few = if self.state == State::Few { look.max / 4 } else { look.max / 8 };
         let state = match (is_refused, free < few) {
             (true, _) => State::Refused,
@@ -115,18 +116,19 @@ fn warning(state: State, places: &TenantPlaces) -> String {
     )
 }
 
-/// All that is looked at.
+/// Everything that is checked.
 struct Watched {
     cache: Cache,
     page: Places,
     tenants: Mutex<Watch>,
-    /// The cache's, of which the cache itself warns, as it knows whose they are; the page's.
+    /// The connections of the cache, which itself warns about them, as it knows whose they are; and
+    /// those of the page.
     connections: [Mutex<Watch>; 2],
     buffers: Mutex<Watch>,
 }
 
 impl Watched {
-    /// Looks at the table of tenants, and warns if it is full or nearly so.
+    /// Checks the table of tenants, and warns if it is full or nearly so.
     fn tenants(&self) -> (State, TenantPlaces) {
         let mut watch = self.tenants.lock();
         let places = self.cache.places();
@@ -136,7 +138,7 @@ impl Watched {
         (watch.state, places)
     }
 
-    /// Looks at the connections of both ports, and warns of the page's.
+    /// Checks the connections of both ports, and warns about the page's.
     fn connections(&self) -> [(&'static str, State, Look); 2] {
         let now = Instant::now();
         let [mut cache, mut page] = self.connections.each_ref().map(Mutex::lock);
@@ -154,8 +156,8 @@ impl Watched {
         [("cache", cache.state, looks[0]), ("page", page.state, looks[1])]
     }
 
-    /// Looks at the memory of what clients have not sent or read to the end, and warns if little is
-    /// left of it. Returns what to say for as long as that is so.
+    /// Checks the memory for partially sent requests and unread answers, and warns if little of it
+    /// is left. Returns a message as long as that is so.
     fn buffers(&self) -> Option<String> {
         let usage = self.cache.tree().root().usage(self.cache.metrics().buffers);
         // A refusal is no shortage yet: the client waits, and the slowest one makes room.
@@ -179,7 +181,7 @@ impl Watched {
     }
 }
 
-/// Looks from time to time, whether anybody watches the page or not.
+/// Checks periodically, whether anyone watches the page or not.
 async fn look_always(watched: Arc<Watched>) {
     let mut ticks = interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -191,7 +193,7 @@ async fn look_always(watched: Arc<Watched>) {
     }
 }
 
-/// Shows how much room there is, and warns when it is little.
+/// Shows how much room there is, and warns when there is little.
 pub(super) fn show(shown: Dashboard, cache: &Cache, page: &Endpoint) -> Dashboard {
     let watch = || Mutex::new(Watch::new());
     let connections = [watch(), watch()];

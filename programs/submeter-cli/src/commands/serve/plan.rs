@@ -1,7 +1,7 @@
 //! What the command line asks of each part of the server.
 //!
-//! Arguments are taken apart here, once. A part of the server is given its own part of the plan and
-//! nothing else, so that what it depends on is what its type says.
+//! Arguments are split here, once. Each part of the server receives its own part of the plan and
+//! nothing else, so that its type states what it depends on.
 
 use std::num::NonZero;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::cli::{HeapArg, OverRateArg, ServeArgs};
 
 /// One field for each part.
 pub(super) struct Plan {
-    /// All of the cache but its tenants' limits, which may stand in a file.
+    /// Everything of the cache except its tenants' limits, which may be in a file.
     pub(super) cache: Config,
     pub(super) limits: Arc<reload::Plan>,
     pub(super) checkpoint: Option<checkpoint::Plan>,
@@ -29,13 +29,13 @@ pub(super) struct Plan {
     pub(super) end: End,
 }
 
-/// What the page answers to, and what it lets clients do.
+/// The hosts that the page answers to, and what it lets clients do.
 pub(super) struct Page {
     pub(super) hosts: Vec<String>,
     pub(super) limits_api: bool,
 }
 
-/// What ends the server beside a signal.
+/// What ends the server apart from a signal.
 #[derive(Clone, Copy)]
 pub(super) struct End {
     pub(super) after: Option<Duration>,
@@ -43,7 +43,7 @@ pub(super) struct End {
 }
 
 impl Plan {
-    /// Takes the arguments apart. Refuses what cannot go together whatever files say.
+    /// Splits the arguments. Refuses combinations that are wrong whatever the files contain.
     pub(super) fn of(args: &ServeArgs) -> Result<Plan, Failure> {
         let ports = ports::Plan {
             listen: listen(args),

@@ -17,7 +17,7 @@ use super::threads::no_threads;
 pub(super) struct Plan {
     pub(super) listen: Address,
     pub(super) http: SocketAddr,
-    /// How many serve the cache's requests; as many as processors where that is not said.
+    /// Number of threads that serve the cache's requests; by default one per processor.
     pub(super) threads: Option<NonZero<usize>>,
 }
 
@@ -37,7 +37,7 @@ pub(super) async fn open(
     Ok((server, (page, page_at)))
 }
 
-/// Gives the server what clients have to pass.
+/// Gives the server what clients have to present.
 pub(super) fn guard(server: Server, users: Option<Users>, tls: Option<&Tls>) -> Server {
     let server = match users {
         Some(users) => server.users(users),
@@ -52,7 +52,7 @@ pub(super) fn guard(server: Server, users: Option<Users>, tls: Option<&Tls>) -> 
     }
 }
 
-/// Returns where clients of the page come in.
+/// Returns the endpoint for clients of the page.
 pub(super) fn page(listener: TcpListener, tls: Option<Tls>, grace: Duration) -> Endpoint {
     let door = Endpoint::from(listener).grace(grace);
     match tls {
@@ -106,14 +106,14 @@ fn cannot_bind(flag: &str, addr: SocketAddr, error: &io::Error) -> Failure {
 /// A port that other machines may reach.
 #[derive(Clone, Copy)]
 pub(super) struct Port {
-    /// `None` for a socket of the file system.
+    /// The address; `None` for a socket of the file system.
     pub(super) addr: Option<SocketAddr>,
     /// Whether clients must show a password or a token.
     pub(super) is_guarded: bool,
 }
 
 impl Port {
-    /// Returns the address if other machines reach it.
+    /// Returns the address if other machines can reach it.
     fn reached(self) -> Option<SocketAddr> {
         self.addr.filter(|addr| !addr.ip().to_canonical().is_loopback())
     }
@@ -166,7 +166,7 @@ mod tests {
 
     const HOME: &str = "127.0.0.1:1";
 
-    /// Only doors that are open to other machines are warned of.
+    /// Only doors that are open to other machines cause a warning.
     #[test]
     fn only_ports_open_to_others_are_warned_of() {
         let page = port(HOME, false);

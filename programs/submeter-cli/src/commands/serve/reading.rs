@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 pub(super) struct Now(Arc<Mutex<Option<String>>>);
 
 /// One reading of the files while the server runs. The next one takes over from it: a pipe that
-/// nobody writes to keeps nobody from having the file read that lies in its place by then.
+/// nothing writes to does not prevent the reading of the file that has since taken its place.
 #[derive(Clone, Default)]
 pub(super) struct Turn {
     latest: Arc<Mutex<u64>>,
@@ -27,9 +27,9 @@ impl Turn {
         Turn { latest: Arc::clone(&self.latest), own: *latest, now: Now::default() }
     }
 
-    /// Calls `f`, which makes use of what was read, unless another has begun.
+    /// Calls `f`, which uses what was read, unless another reading has begun.
     pub(super) fn if_latest<T>(&self, f: impl FnOnce() -> T) -> Option<T> {
-        // Locked meanwhile, so that what the next one has read is not undone by this.
+        // Locked in the meantime, so that this does not undo what the next one has read.
         let latest = self.latest.lock();
         (*latest == self.own).then(f)
     }
@@ -41,7 +41,7 @@ impl Now {
         self.0.lock().clone()
     }
 
-    /// Notes that a file is read until `f` returns.
+    /// Notes that a file is being read until `f` returns.
     pub(super) fn reading<T>(&self, flag: &str, path: Option<&Path>, f: impl FnOnce() -> T) -> T {
         *self.0.lock() = path.map(|path| format!("{} ({flag})", path.display()));
         let read = f();

@@ -1,6 +1,6 @@
-//! Limits of flags and of a file, which is read again on each SIGHUP, or of a client of the page.
-//! The file is that of `--limits`, or else that of `--config`. What a SIGHUP has read again besides
-//! is in [`keys`](super::keys).
+//! Limits from flags, from a file that is read again on each SIGHUP, or from a client of the page.
+//! The file is that of `--limits`, or else that of `--config`. The other files that SIGHUP reads
+//! again are in [`keys`](super::keys).
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -22,29 +22,29 @@ use super::limits;
 use super::reading::Turn;
 use crate::cli::{self, ConfigFile, in_flags};
 
-/// Where limits stand.
+/// The sources of limits.
 pub(super) struct Plan {
-    /// The file of `--limits`, which goes before that of `--config`.
+    /// The file of `--limits`, which takes precedence over that of `--config`.
     pub(super) file: Option<PathBuf>,
     pub(super) config: Option<ConfigFile>,
     pub(super) flags: Vec<GroupLimits>,
-    /// Of the load, which limits its tenant only where neither a file nor a flag does.
+    /// The load's limit, which applies to its tenant only where neither a file nor a flag sets one.
     pub(super) staged: Option<GroupLimits>,
-    /// What a fleet limits, and nobody else may.
+    /// What a fleet limits, and nothing else may.
     pub(super) leased: Leased,
 }
 
-/// The limits of all tenants, each with the place where it stands.
+/// The limits of all tenants, each with the place where it is set.
 #[derive(Debug, Default)]
 pub(super) struct Limits {
     limits: Vec<GroupLimits>,
     places: Vec<String>,
 }
 
-/// How long the files may be read before somebody is told.
+/// How long reading the files may take before a warning says so.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Places that an error names; thousands of tenants may be too much together.
+/// Number of places that an error names; thousands of tenants may together be too much.
 const PLACES_MAX: usize = 4;
 
 impl Limits {
@@ -75,7 +75,7 @@ impl Limits {
         self.limits.iter().map(|limit| (limit.path.clone(), limit.limits)).collect()
     }
 
-    /// Writes the cache's error in the command's words: with flags, and where the limits stand.
+    /// Puts the cache's error into the command's words: with flags, and where the limits are set.
     pub(super) fn explain(&self, error: &ConfigError) -> String {
         let text = in_flags(&error.to_string());
         let is_wrong = |path: &String| error.tenants().contains(path);
@@ -103,12 +103,12 @@ impl Plan {
         self.path().is_some()
     }
 
-    /// Returns the name of the file that SIGHUP has read again.
+    /// Returns the name of the file that is read again on SIGHUP.
     fn path(&self) -> Option<&Path> {
         self.file.as_deref().or_else(|| self.config.as_ref().map(ConfigFile::path))
     }
 
-    /// As [`read`](Plan::read), of the file as it is now.
+    /// The same as [`read`](Plan::read), for the file as it is now.
     fn read_again(&self) -> Result<Limits, String> {
         let config = self.config.as_ref().filter(|_| self.file.is_none());
         let Some(file) = config else { return self.read() };
@@ -125,7 +125,7 @@ impl Plan {
     }
 }
 
-/// Sets limits in place of those that are set.
+/// Sets limits in place of the current ones.
 pub(super) struct Limiter {
     cache: Cache,
     plan: Arc<Plan>,
@@ -135,7 +135,7 @@ pub(super) struct Limiter {
 type Settings = Vec<(String, TenantLimits)>;
 
 impl Limiter {
-    /// Knows the limits that the cache began with.
+    /// Starts from the limits that the cache began with.
     fn new(plan: Arc<Plan>, cache: &Cache) -> Limiter {
         let set = Mutex::new(cache.config().tenant_limits.clone());
         Limiter { cache: cache.clone(), plan, set }
@@ -143,7 +143,7 @@ impl Limiter {
 
     /// Changes the limits of one tenant, until all are read again.
     fn change(&self, path: &str, change: &str) -> Result<LimitDoc, String> {
-        // Held to the end, or a change beside this one would be set over.
+        // Held to the end; otherwise a concurrent change would be overwritten.
         let mut set = self.set.lock();
         let mut settings = set.clone();
         let at = settings.iter().position(|(known, _)| known == path);
@@ -160,8 +160,8 @@ impl Limiter {
         Ok(LimitDoc { path: path.to_owned(), limits: after.to_string(), undo })
     }
 
-    /// Returns of how many tenants. What a tenant holds above a limit that was lowered goes soon
-    /// after. It says which limits are gone: that may be a mistake.
+    /// Sets the limits and returns the number of tenants. What a tenant holds above a lowered limit
+    /// is dropped soon after. Reports which limits are gone, since that may be a mistake.
     fn set(&self, limits: &Limits) -> Result<usize, String> {
         self.replace(&mut self.set.lock(), limits)
     }
@@ -177,7 +177,7 @@ impl Limiter {
         }
         let tenants = settings.len();
         let cache = self.cache.clone();
-        // Not waited for: a million items take about ten seconds.
+        // Not waited for: dropping a million items takes about ten seconds.
         tokio::task::spawn_blocking(move || {
             let limited = settings.iter().filter(|(_, limits)| limits.memory.is_some());
             limited.for_each(|(path, _)| cache.shrink(path));
@@ -213,7 +213,7 @@ fn lifted(before: &[(String, TenantLimits)], now: &[(String, TenantLimits)]) -> 
     before.iter().filter_map(gone).collect()
 }
 
-/// Joins what may be too many to name them all.
+/// Joins names, leaving out some if there are too many.
 fn some(names: &[impl AsRef<str>]) -> String {
     let first: Vec<&str> = names.iter().take(PLACES_MAX).map(AsRef::as_ref).collect();
     let first = first.join(", ");
@@ -223,9 +223,10 @@ fn some(names: &[impl AsRef<str>]) -> String {
     }
 }
 
-/// Sets the limits of a client's text, in place of those of the file, beside those of flags.
+/// Sets the limits of a client's text, in place of those of the file and in addition to those of
+/// flags.
 pub(super) async fn post(limiter: Arc<Limiter>, text: String) -> (StatusCode, String) {
-    // What a client sends whose file was not found, or whose variable was not set.
+    // An empty body is what a client sends whose file was not found, or whose variable was not set.
     let text = without_mark(&text);
     let is_empty = text.trim().is_empty();
     let said = is_empty.then(|| "the body is empty: to lift all limits, send a comment".to_owned());
@@ -247,7 +248,7 @@ pub(super) async fn post_one(
     path: String,
     text: String,
 ) -> Result<LimitDoc, (StatusCode, String)> {
-    // What no limit could be set for, a file could not have either.
+    // A path for which no limit could be set could not have one in a file either.
     let path_error = GroupLimits::new(&path, "1k").err().map(|error| error.to_string());
     match path_error.map_or_else(|| limiter.change(&path, text.trim()), Err) {
         Ok(doc) => {
@@ -260,19 +261,20 @@ pub(super) async fn post_one(
     }
 }
 
-/// Catches SIGHUP, which would end the process without a summary, and leave its socket behind.
+/// Catches SIGHUP, which would otherwise end the process without a summary and leave its socket
+/// behind.
 pub(super) fn hangups() -> std::io::Result<Signal> {
     signal(SignalKind::hangup())
 }
 
-/// Starts to read the files again on each signal. Returns what limits the cache.
+/// Starts to read the files again on each signal. Returns the limiter of the cache.
 pub(super) fn start(hangups: Signal, plan: Arc<Plan>, cache: &Cache, keys: Keys) -> Arc<Limiter> {
     let limiter = Arc::new(Limiter::new(plan, cache));
     tokio::spawn(follow(hangups, Arc::clone(&limiter), keys));
     limiter
 }
 
-/// Reads the files again on each signal. What is bad in one changes nothing of it.
+/// Reads the files again on each signal. A bad file changes nothing.
 async fn follow(mut hangups: Signal, limiter: Arc<Limiter>, keys: Keys) {
     let mut turn = Turn::default();
     while hangups.recv().await.is_some() {
@@ -291,8 +293,9 @@ async fn follow(mut hangups: Signal, limiter: Arc<Limiter>, keys: Keys) {
     }
 }
 
-/// Reads the files again, on a thread that may wait: a file may be on a disk that is far away, or a
-/// pipe that nobody writes to. Of that it warns, and returns while the thread waits on.
+/// Reads the files again, on a thread that may wait: a file may be on a remote disk, or be a pipe
+/// that nothing writes to. If that happens it warns, and returns while the thread continues to
+/// wait.
 async fn read_again(turn: Turn, limiter: Arc<Limiter>, keys: Keys) {
     let own = turn.clone();
     let read = tokio::task::spawn_blocking(move || {
@@ -324,11 +327,11 @@ async fn read_again(turn: Turn, limiter: Arc<Limiter>, keys: Keys) {
     }
 }
 
-/// Says what was read again, or why not.
+/// Reports what was read again, or why not.
 fn tell(said: Result<String, String>) {
     match said {
         Ok(line) => {
-            // Who does not take the output misses it.
+            // A user who does not take the output misses it.
             let _ = show::print(&format!("  {line}\n"));
             log::info!("{}", line.split_whitespace().collect::<Vec<_>>().join(" "));
         }

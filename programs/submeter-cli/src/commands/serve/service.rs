@@ -3,13 +3,13 @@
 use sd_notify::NotifyState;
 use submeter_cache::Address;
 
-/// Says that both ports are open: who connects from now on is served.
+/// Reports that both ports are open: clients that connect from now on are served.
 pub(super) fn ready(cache: &Address, page: &str) {
     tell(&[NotifyState::Ready, NotifyState::Status(&format!("cache on {cache}, page on {page}"))]);
     log::info!(cache:%, page; "serving");
 }
 
-/// Says that the server ends, which may take as long as requests in progress do.
+/// Reports that the server is ending, which may take as long as requests in progress do.
 pub(super) fn stopping() {
     tell(&[NotifyState::Stopping]);
     log::info!("stopping: requests in progress may finish");
@@ -17,7 +17,7 @@ pub(super) fn stopping() {
 
 fn tell(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        // It serves all the same, but a manager that waits for this will end it.
+        // The server serves all the same, but a manager that waits for this message will end it.
         log::warn!("cannot reach the manager of services (NOTIFY_SOCKET): {error}");
     }
 }

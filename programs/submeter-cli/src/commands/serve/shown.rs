@@ -39,7 +39,7 @@ pub(super) fn shown(
 
 fn first_steps(listen: &Address, delimiter: u8) -> (&'static str, String) {
     let key = ["acme", "web", "greeting"].join(&char::from(delimiter).to_string());
-    // nc takes the two apart, and a socket by its path.
+    // nc takes host and port as two words, and a socket by its path.
     let to = match listen.tcp() {
         Some(addr) => format!("{} {}", addr.ip(), addr.port()),
         None => format!("-U {listen}"),
@@ -49,9 +49,9 @@ fn first_steps(listen: &Address, delimiter: u8) -> (&'static str, String) {
     (text, format!("printf 'set {key} 0 0 5\\r\\nhello\\r\\nquit\\r\\n' | nc {to}"))
 }
 
-/// The limit that ends what a verdict says: who bursts has half as much again as it usually has,
-/// who takes most has half of what it takes, and who is refused has a fifth more than it asks for,
-/// or twice the CPU time, as nobody knows how much it wants.
+/// Returns the limit that a verdict proposes. A tenant that bursts gets half as much again as it
+/// usually has. A tenant that takes the most gets half of what it takes. A tenant that is refused
+/// gets a fifth more than it asks for, or twice the CPU time, as it is unknown how much it wants.
 fn remedy(offence: &Offence<'_>) -> Option<String> {
     let requests = offence.figure("requests_per_s")?;
     match (offence.kind, offence.view) {
@@ -72,7 +72,7 @@ fn remedy(offence: &Offence<'_>) -> Option<String> {
     }
 }
 
-/// Writes a rate of two digits: more would seem to be known.
+/// Writes a rate with two digits: more would suggest false precision.
 fn rate(per_s: f64) -> String {
     let digit = 10f64.powf((per_s.max(1.0).log10().floor() - 1.0).max(0.0));
     format!("rate={:.0}/s", ((per_s / digit).round() * digit).max(1.0))
@@ -118,7 +118,7 @@ fn views(m: &Metrics, heap: Option<&heap::Books>) -> Views {
     Views::new(used.into_iter().chain(refusals(m)).chain(details(m)).chain(heap).collect())
 }
 
-/// What is refused, or kept waiting.
+/// Returns what is refused or kept waiting.
 fn refusals(m: &Metrics) -> [View; 3] {
     [
         View::rate("store_failures_per_s", "No room/s", [m.store_failures])
@@ -141,7 +141,7 @@ fn refusals(m: &Metrics) -> [View; 3] {
     ]
 }
 
-/// What is shown of one tenant, and not in the table.
+/// Returns what is shown of one tenant, but not in the table.
 fn details(m: &Metrics) -> [View; 8] {
     [
         View::rate("cpu_owing", "Owing CPU", [m.cpu_budget.throttled_time()])
@@ -150,11 +150,11 @@ fn details(m: &Metrics) -> [View; 8] {
         View::rate("would_refuse_per_s", "Would refuse/s", overdrafts(m))
             .help("Requests of the last second that a soft limit would have held back")
             .place(Placement::Detail),
-        // No trouble: what a limit refuses is stored after an eviction.
+        // No trouble: an item that a limit refuses is stored after an eviction.
         View::refusals("refused_per_s", "Over limit/s", m.memory)
             .help("Charges that a limit of memory refused in the last second")
             .place(Placement::Detail),
-        // No trouble: it is what a high is for.
+        // No trouble: this is the purpose of `high`.
         View::rate("over_high_per_s", "Over high/s", [m.over_high])
             .help("Stores of the last second that found the group above its own high")
             .place(Placement::Detail),
@@ -170,13 +170,13 @@ fn details(m: &Metrics) -> [View; 8] {
     ]
 }
 
-/// What soft limits would have refused of requests.
+/// Returns what soft limits would have refused of requests.
 fn overdrafts(m: &Metrics) -> [Counter<Count>; 2] {
     [m.requests.overdrafts(), m.cpu_budget.overdrafts()]
 }
 
-/// The counters whose sum is the number of requests: each request counts in exactly one, also one
-/// that is over its tenant's rate.
+/// Returns the counters whose sum is the number of requests: each request counts in exactly one,
+/// including a request over its tenant's rate.
 pub(super) fn requests(m: &Metrics) -> [Counter<Count>; 6] {
     [m.cmd_get, m.cmd_set, m.cmd_delete, m.cmd_touch, m.cmd_arithmetic, m.cmd_debug]
 }

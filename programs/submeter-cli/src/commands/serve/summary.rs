@@ -11,7 +11,7 @@ use submeter_load::drive::Outcome;
 use submeter_load::tally::Tally;
 use submeter_terminal::{self as show, DIM};
 
-/// Tenants that are listed; the rest is in the total.
+/// Number of tenants that are listed; the rest is in the total.
 const ROWS_MAX: usize = 40;
 
 /// Writes the table from the server's own meters: tenants without children, then the total.
@@ -52,7 +52,8 @@ pub(super) fn table(snapshot: &Snapshot, metrics: &Metrics, took: Duration) -> S
     text
 }
 
-/// Writes what the clients saw: latency from sending to the answer, and whether values were right.
+/// Writes what the clients saw: the latency from sending to the answer, and whether values were
+/// right.
 pub(super) fn clients(outcome: &Outcome, total: &Tally) -> String {
     let quantile = |q| show::time(total.latency_ns.value_at_quantile(q));
     format!(

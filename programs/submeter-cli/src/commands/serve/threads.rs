@@ -3,7 +3,7 @@
 use submeter_terminal::Failure;
 use tokio::runtime::{Builder, Runtime};
 
-/// Makes a runtime with so many threads, or one for each CPU.
+/// Makes a runtime with that many threads, or one for each CPU.
 pub(super) fn runtime(threads: Option<usize>) -> Result<Runtime, Failure> {
     let mut builder = Builder::new_multi_thread();
     if let Some(threads) = threads {

@@ -1,7 +1,7 @@
-//! Readings in a file: a line of JSON for each, added at the end.
+//! Readings in a file, one line of JSON each, appended at the end.
 //!
-//! A line is synced before the next is written, so that a crash leaves at most the last of them
-//! torn. It is then left out, and taken away before the next is added: its member is read again.
+//! A line is synced before the next is written, so that a crash leaves at most the last one torn. A
+//! torn line is ignored, and removed before the next is added; its member is read again.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -12,21 +12,21 @@ use submeter_terminal::Failure;
 use super::ledger::Ledger;
 use super::record::Record;
 
-/// The first line, by which a file of something else is recognised before it is written to.
+/// The first line, which identifies a file of another kind before anything is written to it.
 const HEAD: &[u8] = b"{\"format\":\"submeter-bill-1\"}\n";
 
-/// The file, for this process alone until it is dropped.
+/// The file, held by this process alone until it is dropped.
 #[derive(Debug)]
 pub(super) struct BillFile {
     path: PathBuf,
     file: File,
     ledger: Ledger,
-    /// Where the next line goes.
+    /// The offset of the next line.
     end: u64,
 }
 
 impl BillFile {
-    /// Opens or creates the file, waits until no other process writes to it, and takes away what a
+    /// Opens or creates the file, waits until no other process writes to it, and removes what a
     /// crash left torn.
     pub(super) fn open(path: &Path) -> Result<BillFile, Failure> {
         check_kind(path)?;
@@ -47,13 +47,13 @@ impl BillFile {
         Ok(file)
     }
 
-    /// Adds a reading; returns whether it says more than those before.
+    /// Adds a reading; returns whether it is newer than those before.
     pub(super) fn add(&mut self, mut record: Record) -> Result<bool, Failure> {
         if !self.ledger.is_new(&record.reading) {
             return Ok(false);
         }
         let epoch = &record.reading.epoch;
-        // What stands in the file need not be repeated.
+        // What is already in the file need not be repeated.
         record.reading.groups.retain(|group| !self.ledger.has(epoch, group));
         let json = serde_json::to_vec(&record);
         let cannot = |error| Failure::new(format_args!("cannot write JSON: {error}"));
@@ -71,7 +71,7 @@ impl BillFile {
         };
         let written = write(&self.file);
         if let Err(error) = written {
-            // As far as that is possible on a full disk; if not, the next to open it does so.
+            // As far as a full disk allows; otherwise the next process to open the file does it.
             let _ = self.file.set_len(self.end);
             return Err(failed("write", &self.path, &error));
         }
@@ -92,7 +92,7 @@ pub(super) fn read(path: &Path) -> Result<Ledger, Failure> {
     Ok(ledger)
 }
 
-/// Says that there is less to bill than was read: whose reading it was cannot be told.
+/// Warns that there is less to bill than was read: whose reading was lost is unknown.
 fn warn_of_torn(path: &Path, and: &str) {
     log::warn!(
         "the last entry of {} is incomplete, as a write leaves it that was cut off, and {and}: bill \
@@ -101,7 +101,7 @@ fn warn_of_torn(path: &Path, and: &str) {
     );
 }
 
-/// Reads the readings, where they end, and whether the last is incomplete.
+/// Returns the readings, where they end, and whether the last is incomplete.
 fn content(file: &mut File, path: &Path) -> Result<(Ledger, u64, bool), Failure> {
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).map_err(|e| failed("read", path, &e))?;
@@ -125,7 +125,7 @@ fn content(file: &mut File, path: &Path) -> Result<(Ledger, u64, bool), Failure>
         };
         match record {
             Some(record) => drop(ledger.add(record)),
-            // Only the last line can have been written when a process or the machine ended.
+            // Only the last line can have been in progress when a process or the machine ended.
             None if end + line.len() == bytes.len() => break,
             None => {
                 return Err(Failure::new(format_args!(
@@ -141,8 +141,8 @@ fn content(file: &mut File, path: &Path) -> Result<(Ledger, u64, bool), Failure>
     Ok((ledger, end as u64, end < bytes.len()))
 }
 
-/// Refuses a pipe, for whose other end nobody would wait, a device, which may have no end, and a
-/// folder. What is not there is for the caller to see.
+/// Refuses a pipe, whose other end might never be opened, a device, which may have no end, and a
+/// folder. A missing file is left to the caller.
 fn check_kind(path: &Path) -> Result<(), Failure> {
     match std::fs::metadata(path) {
         Ok(there) if !there.is_file() => Err(Failure::new(format_args!(

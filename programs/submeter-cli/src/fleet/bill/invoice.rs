@@ -9,7 +9,7 @@ use submeter_terminal::{self as show, Failure};
 /// What there is to bill.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Invoice {
-    /// By path, then by metric. Their sum is what all members counted.
+    /// Lines by path, then by metric. Their sum is what all members counted.
     pub(super) lines: Vec<Line>,
     pub(super) runs: Vec<Run>,
     /// Epochs of which nothing was read, and which had successors.
@@ -31,7 +31,7 @@ pub(super) struct Run {
     pub(super) member: String,
     pub(super) epoch: String,
     pub(super) started_ms: Option<u64>,
-    /// What it counted later is not in the lines.
+    /// The time of the last reading; later counts are not in the lines.
     pub(super) read_ms: u64,
     pub(super) state: State,
 }
@@ -39,11 +39,11 @@ pub(super) struct Run {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum State {
-    /// It may run, and be read again.
+    /// It may be running, and be read again.
     Open,
-    /// It has ended, and what it counted after it was last read is unknown.
+    /// It has ended, and what it counted after its last reading is unknown.
     Unknown,
-    /// It has ended, and all it counted was read.
+    /// It has ended, and everything it counted was read.
     Complete,
 }
 
@@ -61,7 +61,7 @@ pub(super) fn text(invoice: &Invoice, as_json: bool) -> Result<String, Failure> 
         let cannot = |error| Failure::new(format_args!("cannot write JSON: {error}"));
         return Ok(json.map_err(cannot)? + "\n");
     }
-    // Clients choose names, and what looks the same would be two lines of one invoice.
+    // Clients choose names, and names that look the same would appear as two lines of one invoice.
     let rows = invoice.lines.iter().map(|line| {
         let name = format!("{} of {}", line.metric, visible(&line.path));
         vec![name, line.total.to_string(), line.unit.clone()]

@@ -1,4 +1,4 @@
-//! The last reading of each epoch, and what follows from that.
+//! The last reading of each epoch, and what follows from it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,10 +9,9 @@ use super::record::Record;
 
 /// What was read of all members.
 ///
-/// Readings of one epoch grow with their sequence, group by group, and a group never outlives the
-/// one above it. So the last totals of each group, also of those that are gone, less the last
-/// totals of its children are what it counted itself; and these add up to the last totals of the
-/// root.
+/// Readings of one epoch grow with their sequence, group by group, and a group never outlives its
+/// parent. The last totals of each group, including deleted ones, less the last totals of its
+/// children are therefore what it counted itself; and these add up to the last totals of the root.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ledger {
     epochs: BTreeMap<String, Epoch>,
@@ -22,15 +21,15 @@ pub(super) struct Ledger {
 struct Epoch {
     member: String,
     units: BTreeMap<String, String>,
-    /// The last, without groups.
+    /// The last reading, without groups.
     last: ReadingDoc,
-    /// By id, as they were read last.
+    /// The groups by id, as last read.
     groups: BTreeMap<u64, GroupTotalsDoc>,
 }
 
 impl Ledger {
-    /// Takes a reading; returns whether it says more than those before. One that is older says
-    /// less, one with the same sequence the same.
+    /// Takes a reading; returns whether it is newer than those before. An older reading says less,
+    /// one with the same sequence says the same.
     pub(super) fn add(&mut self, record: Record) -> bool {
         if !self.is_new(&record.reading) {
             return false;
@@ -50,7 +49,7 @@ impl Ledger {
         true
     }
 
-    /// Returns whether a reading says more than those before.
+    /// Returns whether a reading is newer than those before.
     pub(super) fn is_new(&self, reading: &ReadingDoc) -> bool {
         let known = self.epochs.get(&reading.epoch);
         known.is_none_or(|known| reading.sequence > known.last.sequence)
@@ -61,7 +60,7 @@ impl Ledger {
         self.epochs.get(epoch).and_then(|known| known.groups.get(&group.id)) == Some(group)
     }
 
-    /// Adds up.
+    /// Adds up the readings.
     pub(super) fn invoice(&self) -> Invoice {
         let mut sums: BTreeMap<(&str, &str, &str), i128> = BTreeMap::new();
         for epoch in self.epochs.values() {
@@ -95,7 +94,7 @@ impl Ledger {
         let ReadingDoc { started_ms, at_ms, complete, .. } = epoch.last;
         let mut others = self.epochs.values().filter(|other| other.last.epoch != epoch.last.epoch);
         let is_followed = others.any(|other| {
-            // One of the same name that began after this was last read.
+            // A later process of the same name that began after this one was last read.
             let began = other.member == epoch.member && other.last.started_ms > Some(at_ms);
             began || other.last.follows.contains(&epoch.last.epoch)
         });
@@ -108,7 +107,7 @@ impl Ledger {
         Run { member, epoch, started_ms, read_ms: at_ms, state }
     }
 
-    /// Returns the epochs that are known by their successors alone.
+    /// Returns the epochs that are known only through their successors.
     fn unread(&self) -> Vec<String> {
         let follows = self.epochs.values().flat_map(|epoch| &epoch.last.follows);
         let unread = follows.filter(|epoch| !self.epochs.contains_key(*epoch)).cloned();
@@ -149,18 +148,18 @@ mod tests {
         lines.iter().map(|&(path, n)| (path.to_owned(), n)).collect()
     }
 
-    /// What deleted groups counted stays theirs, and sums are the root's.
+    /// What deleted groups counted stays theirs, and sums equal the root's.
     #[test]
     fn deleted_groups_keep_their_counts() {
         let mut ledger = Ledger::default();
         let first =
             vec![group(1, None, "/", 10), group(2, Some(1), "/a", 9), group(3, Some(2), "/a/b", 4)];
         assert!(ledger.add(record("e", 1, first.clone())));
-        // Both were deleted with 2 more counts that nobody read, and one came back.
+        // Both were deleted with 2 more counts that were never read, and one came back.
         let second = vec![group(1, None, "/", 17), group(9, Some(1), "/a", 3)];
         assert!(ledger.add(record("e", 5, second)));
         assert_eq!(lines(&ledger), of(&[("/", 5), ("/a", 8), ("/a/b", 4)]));
-        // Duplicates and what is late change nothing.
+        // Duplicates and late readings change nothing.
         for sequence in [5, 4, 1] {
             assert!(!ledger.add(record("e", sequence, first.clone())));
         }

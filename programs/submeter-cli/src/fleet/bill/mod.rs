@@ -1,14 +1,15 @@
-//! `submeter fleet bill`: what the members of a fleet have counted, kept so that nothing is there
-//! twice, and its sums.
+//! `submeter fleet bill`: what the members of a fleet have counted, stored so that nothing is
+//! counted twice, and its sums.
 //!
-//! For each epoch of a tree it keeps the reading with the largest sequence: what is read twice, or
-//! late, changes nothing. Totals include descendants. A deleted group stays as it was last read,
-//! and what it had counted then is taken off the group above, which got it at the deletion. So each
-//! tenant is billed for what it counted, and all lines add up to the roots.
+//! For each epoch of a tree the bill keeps the reading with the largest sequence: a duplicate or
+//! late reading changes nothing. Totals include descendants. A deleted group stays as it was last
+//! read, and its counts at that time are subtracted from its parent, which received them at the
+//! deletion. Each tenant is thus billed for what it counted, and all lines add up to the roots.
 //!
 //! In the file a reading is one line, synced before the next is written, without the groups that
-//! have not changed; a torn last line is left out, and read again. In PostgreSQL a reading is one
-//! transaction, which replaces the run's row if its sequence is larger, and the invoice is a view.
+//! have not changed. A torn last line is ignored, and its member is read again. In PostgreSQL a
+//! reading is one transaction, which replaces the run's row if its sequence is larger, and the
+//! invoice is a view.
 
 mod file;
 mod invoice;
@@ -40,13 +41,13 @@ pub(super) fn run(args: &FleetBillArgs) -> Result<ExitCode, Failure> {
     }
     logger::start(LogArgs { verbose: false, log: LogForm::Plain });
     let place = Place::of(args)?;
-    // What is wrong with one address is said before anything is read or written.
+    // Errors in an address are reported before anything is read or written.
     let clients = Client::each(&args.access, &args.urls)?;
     let mut missed = Vec::new();
     let mut text = String::new();
     if !clients.is_empty() {
-        // A file is locked before the members are asked, so that of two runs at once none has the
-        // older reading.
+        // A file is locked before the members are asked, so that of two concurrent runs neither has
+        // an older reading.
         let mut store = place.open()?;
         for client in &clients {
             match client.totals() {
@@ -74,7 +75,7 @@ pub(super) fn run(args: &FleetBillArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Writes what is new, and says so.
+/// Writes the new readings, and reports it.
 fn keep(store: &mut Store, url: &str, totals: TotalsDoc) -> Result<String, Failure> {
     let TotalsDoc { member, units, readings, .. } = totals;
     let name = visible(&member);

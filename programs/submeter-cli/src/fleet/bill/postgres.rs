@@ -1,4 +1,4 @@
-//! Readings in a PostgreSQL database: of each run its last, one transaction for each.
+//! Readings in a PostgreSQL database: the last one of each run, one transaction each.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
@@ -12,24 +12,24 @@ use super::invoice::{Invoice, Line, Run, State};
 use super::record::Record;
 use crate::fleet::engine::in_one_line;
 
-/// How long a connection to one host may take, unless the address says it.
+/// How long a connection to one host may take, unless the address sets it.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// How long a server that has the connection may take until it lets the user in.
+/// How long a connected server may take to admit the user.
 const LET_IN: Duration = Duration::from_secs(5);
 
-/// How long a transaction may take. The sums of a large bill take seconds, and two at once wait for
-/// each other.
+/// How long a transaction may take. The sums of a large bill take seconds, and two concurrent ones
+/// wait for each other.
 const TRANSACTION: Duration = Duration::from_secs(60);
 
-/// Creates what is missing, once: two at the same time wait for each other.
+/// Creates what is missing, once: two concurrent processes wait for each other.
 const SCHEMA: &str = include_str!("schema.sql");
 
 /// The first lock number of any transaction that creates the schema: "submeter" in ASCII.
 const SCHEMA_LOCK: i64 = 0x7375_626d_6574_6572;
 
 /// Takes a reading of a run unless a later one was taken. From then on the run's row is locked, so
-/// that of two at once the later one stays.
+/// that of two concurrent readings the later one stays.
 const TAKE_RUN: &str = "\
     INSERT INTO submeter_runs AS known \
         (epoch, member, sequence, started_ms, read_ms, complete, follows) \
@@ -50,7 +50,7 @@ const TAKE_TOTALS: &str = "\
 
 /// A database with the readings.
 pub(super) struct PostgresBill {
-    /// None after it did not answer in time.
+    /// The connection; `None` after the server did not answer in time.
     client: Option<Client>,
     address: Address,
 }
@@ -63,7 +63,7 @@ impl PostgresBill {
         if let Err(error @ (AddressError::Escape | AddressError::Text)) = address.url() {
             return Err(Failure::new(format_args!("{address}: {error} (--postgres)")));
         }
-        // Not what is wrong with it, which may be a part of the password.
+        // The client's explanation is left out: it may contain a part of the password.
         let config = address.secret().parse::<postgres::Config>().map_err(|_| {
             Failure::new(format_args!(
                 "{address} is no address of a database: write postgres://USER@HOST/DATABASE \
@@ -92,17 +92,17 @@ impl PostgresBill {
         Ok(bill)
     }
 
-    /// Adds a reading; returns whether it says more than those before.
+    /// Adds a reading; returns whether it is newer than those before.
     pub(super) fn add(&mut self, record: Record) -> Result<bool, Failure> {
         self.ask("write to", move |client| {
             client.transaction().and_then(|transaction| add(transaction, &record))
         })
     }
 
-    /// Adds up.
+    /// Adds up the readings.
     pub(super) fn invoice(&mut self) -> Result<Invoice, Failure> {
         self.ask("read", |client| {
-            // Of one moment, whatever is written meanwhile.
+            // A consistent snapshot, whatever is written in the meantime.
             let transaction = client.build_transaction();
             let transaction = transaction.isolation_level(IsolationLevel::RepeatableRead);
             transaction.read_only(true).start().and_then(invoice)
@@ -134,16 +134,16 @@ impl PostgresBill {
     }
 }
 
-/// Runs something, or returns none when it takes too long. A server that takes a connection and
-/// says nothing is beyond the client's own limits, which are those of TCP; what waits for it stays
-/// behind on a thread, which ends with the process.
+/// Runs something, or returns `None` if it takes too long. The client's own limits are those of
+/// TCP; they do not cover a server that accepts a connection and says nothing. The blocked call
+/// stays behind on a thread that ends with the process.
 fn within<T: Send + 'static>(
     patience: Duration,
     run: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
     let (sender, receiver) = channel();
     thread::spawn(move || {
-        // Nobody may wait for it any more.
+        // The receiver may no longer be waiting.
         let _ = sender.send(run());
     });
     match receiver.recv_timeout(patience) {
@@ -156,7 +156,7 @@ fn within<T: Send + 'static>(
 fn create(client: &mut Client) -> Result<(), postgres::Error> {
     let is_there = |row: &postgres::Row| row.get::<_, bool>(0);
     let look = "SELECT to_regclass('submeter_invoice') IS NOT NULL";
-    // Who may only write need not be allowed to create.
+    // A user who may only write need not be allowed to create.
     if is_there(&client.query_one(look, &[])?) {
         return Ok(());
     }
@@ -195,7 +195,7 @@ fn add(mut transaction: Transaction<'_>, record: &Record) -> Result<bool, postgr
             paths.push(&*group.path);
             metrics.push(&**metric);
             of_units.push(units.get(metric).map_or("unknown", String::as_str));
-            // As text: a number of the database may be larger than any of its integers.
+            // As text: a number of the database may exceed the range of its integers.
             totals.push(total.to_string());
         }
     }
@@ -245,7 +245,7 @@ fn invoice(mut transaction: Transaction<'_>) -> Result<Invoice, postgres::Error>
     })
 }
 
-/// Returns the number as the database has it. None of these comes near the end of either.
+/// Returns the number as the database stores it. None of these comes near either end of the range.
 fn signed(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }

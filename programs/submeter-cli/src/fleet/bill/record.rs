@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use submeter_http::wire::totals::ReadingDoc;
 
-/// A reading with what is said of its member.
+/// A reading, and what is known about its member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
     pub(super) member: String,

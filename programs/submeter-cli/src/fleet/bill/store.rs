@@ -12,7 +12,7 @@ use super::postgres::PostgresBill;
 use super::record::Record;
 use crate::cli::FleetBillArgs;
 
-/// The variable that says where they are kept, if no flag does.
+/// The variable that says where they are kept, unless a flag does.
 const VARIABLE: &str = "SUBMETER_POSTGRES";
 
 /// A place for readings, which need not exist yet.
@@ -39,7 +39,7 @@ impl Place {
         })
     }
 
-    /// Opens it for writing; creates it if there is none.
+    /// Opens the place for writing; creates it if there is none.
     pub(super) fn open(&self) -> Result<Store, Failure> {
         match self {
             Place::File(path) => BillFile::open(path).map(Store::File),
@@ -52,7 +52,7 @@ impl Place {
         }
     }
 
-    /// Adds up what is kept.
+    /// Adds up the readings.
     pub(super) fn invoice(&self) -> Result<Invoice, Failure> {
         match self {
             Place::File(path) => file::read(path).map(|ledger| ledger.invoice()),
@@ -80,7 +80,7 @@ pub(super) enum Store {
 }
 
 impl Store {
-    /// Adds a reading; returns whether it says more than those before.
+    /// Adds a reading; returns whether it is newer than those before.
     pub(super) fn add(&mut self, record: Record) -> Result<bool, Failure> {
         match self {
             Store::File(file) => file.add(record),

@@ -1,33 +1,33 @@
-//! Makes the dashboard, and the rules that follow from what the page shows, from the views and the
-//! metrics of a server, so that none is missed.
+//! Generates the dashboard, and the rules that follow from what the page shows, from a server's
+//! views and metrics, so that none is missed.
 
 use serde_json::{Value, json};
 
-/// What of the metrics a view shows, by their names in the schema.
+/// The part of the metrics that a view shows, by their names in the schema.
 pub(super) enum Source {
     /// How fast counters grow.
     Rate(&'static [&'static str]),
-    /// How much the first grows for each by which the others do.
+    /// Growth of the first counter relative to that of the others.
     Ratio(&'static str, &'static [&'static str]),
     /// A gauge, or what is held of a quota.
     Level(&'static str),
-    /// The standard error of an estimate, by the gauge of its samples.
+    /// The standard error of an estimate, from the gauge of its samples.
     Error(&'static str),
     /// How often a quota's limit refuses.
     Refused(&'static str),
     /// The 99th percentile of a histogram.
     P99(&'static str),
-    /// It is not exported, or only beside what it limits.
+    /// Not exported, or only together with what it limits.
     None,
 }
 
-/// That of a sample.
+/// The standard error of one sample.
 pub(super) const ERROR: f64 = 65_536.0;
 
 const REQUESTS: &[&str] =
     &["cmd_get", "cmd_set", "cmd_delete", "cmd_touch", "cmd_arithmetic", "cmd_debug"];
 
-/// The views. A test compares what each shows with what its metrics say.
+/// Returns the source of each view. A test compares what each shows with what its metrics say.
 pub(super) fn source(view: &str) -> Source {
     match view {
         "requests_per_s" => Source::Rate(REQUESTS),
@@ -71,7 +71,7 @@ impl Server {
         of[member].as_str().expect("text")
     }
 
-    /// Returns the name under which a metric is exported: the unit stands behind it, once.
+    /// Returns the name under which a metric is exported: it ends in the unit, once.
     fn series(&self, metric: &str, part: &str) -> String {
         let mut schema = self.all("schema").iter();
         let doc = schema.find(|doc| doc["name"] == metric);
@@ -97,7 +97,7 @@ impl Server {
         format!("sum by (group) ({})", each.collect::<Vec<_>>().join(" + "))
     }
 
-    /// Returns what asks for a view, of each group.
+    /// Returns the query for a view, for each group.
     fn query(&self, view: &Value) -> Option<String> {
         Some(match source(Server::text(view, "key")) {
             Source::Rate(metrics) => self.sum("rate", metrics, RECENT),
@@ -121,8 +121,8 @@ impl Server {
         })
     }
 
-    /// Returns what refuses something, each with a word for it: what the page calls trouble, and
-    /// every limit of which it shows no refusals.
+    /// Returns queries for refusals, each with a word for it: what the page calls trouble, and
+    /// every limit whose refusals it does not show.
     fn refusing(&self) -> Vec<(String, String)> {
         let views = self.all("views").iter().filter(|view| view["is_trouble"] == true);
         let views = views.map(|view| match source(Server::text(view, "key")) {
@@ -133,7 +133,7 @@ impl Server {
         let mut all: Vec<_> = views.collect();
         for doc in self.all("schema") {
             let name = Server::text(doc, "name");
-            // What a limit of memory refuses is stored after an eviction.
+            // An item that a memory limit refuses is stored after an eviction.
             let series = match Server::text(doc, "kind") {
                 "quota" if name != "memory" => self.series(name, "refused"),
                 "counter" if name.ends_with("_throttled") => self.series(name, ""),
@@ -146,7 +146,7 @@ impl Server {
         all
     }
 
-    /// Returns what was granted beyond soft limits.
+    /// Returns queries for grants beyond soft limits.
     fn overdrafts(&self) -> Vec<(String, String)> {
         let beyond = |doc: &Value| {
             let name = Server::text(doc, "name");
@@ -161,7 +161,7 @@ impl Server {
         self.all("schema").iter().filter_map(beyond).collect()
     }
 
-    /// Makes the dashboard, a panel a line.
+    /// Generates the dashboard, one panel per line.
     pub(super) fn dashboard(&self) -> String {
         let mut panels = Panels::default();
         self.views_of_groups(&mut panels);
@@ -191,7 +191,7 @@ impl Server {
                 "time" => "s",
                 _ => "short",
             };
-            // Of the time between two points of the line, here.
+            // Here it is the time between two points of the line.
             let help = Server::text(view, "help").replace(" of the last second", "");
             let help = help.replace(" in the last second", "");
             let source = source(Server::text(view, "key"));
@@ -229,7 +229,7 @@ impl Server {
         panels.add("Nearest to their limits", help, "percentunit", &near.collect::<Vec<_>>());
     }
 
-    /// Makes the rules that follow from the views anew, and leaves the others as they are.
+    /// Regenerates the rules that follow from the views, and leaves the others unchanged.
     pub(super) fn rules(&self, text: &str) -> String {
         let refused = self.refusing().into_iter().map(|(_, series)| {
             format!("      sum by (instance, group) (increase({series}[5m])) > 0\n")
@@ -247,7 +247,7 @@ impl Server {
             let rule = text.find(&format!("- {rule}\n")).unwrap_or_else(|| panic!("no {rule}"));
             let from = rule + text[rule..].find("    expr: ").expect("a query");
             let lines = text[from..].split_inclusive('\n');
-            // What belongs to the query is indented further.
+            // Lines of the query are indented further.
             let rest = lines.skip(1).take_while(|line| line.starts_with("      "));
             let first = text[from..].find('\n').map_or(0, |end| end + 1);
             let until = from + first + rest.map(str::len).sum::<usize>();
@@ -257,7 +257,7 @@ impl Server {
     }
 }
 
-/// What asks for the newest value, and for how it has grown, where Grafana knows of which servers.
+/// Queries for the newest value and for its growth; Grafana inserts the servers.
 const NOW: &str = "{instance=~\"$instance\"}";
 const RECENT: &str = "{instance=~\"$instance\"}[$__rate_interval]";
 
@@ -265,7 +265,7 @@ const RECENT: &str = "{instance=~\"$instance\"}[$__rate_interval]";
 struct Panels(Vec<Value>);
 
 impl Panels {
-    /// Adds one of lines, each with a name and what asks for it.
+    /// Adds a panel of lines, each with a name and a query.
     fn add(&mut self, title: &str, help: &str, unit: &str, lines: &[(String, String)]) {
         let at = self.0.len();
         let target = |(n, (name, query)): (usize, &(String, String))| {
@@ -286,7 +286,7 @@ impl Panels {
         }));
     }
 
-    /// Adds those of all servers together.
+    /// Adds the panels of all servers together.
     fn fleet(&mut self) {
         let fleet = "group_resource:submeter_cache_fleet";
         let rule = "submeter_cache_fleet_rule";

@@ -1,4 +1,5 @@
-//! The rules and the dashboard that come with the server, against the server and Prometheus' tools.
+//! The rules and the dashboard that come with the server, checked against the server and
+//! Prometheus' tools.
 
 mod made;
 
@@ -22,7 +23,7 @@ fn read(file: &str) -> String {
     std::fs::read_to_string(directory().join(file)).expect("it is in the repository")
 }
 
-/// The queries of the dashboard, with an interval where Grafana would put one.
+/// Returns the queries of the dashboard, with an interval where Grafana would insert one.
 pub(crate) fn queries() -> Vec<String> {
     let dashboard: Value = serde_json::from_str(&read("dashboard.json")).expect("JSON");
     let panels = dashboard["panels"].as_array().expect("panels").iter();
@@ -35,7 +36,7 @@ pub(crate) fn queries() -> Vec<String> {
 /// Every metric of the rules and the dashboard is in a scrape.
 #[test]
 fn a_scrape_has_every_metric_of_rules_and_board() {
-    // A bank that is away makes a member of a fleet, too.
+    // A server with an unreachable bank is a member of a fleet, too.
     let fleet = ["--bank", "unix:/nonexistent/bank", "--limit-fleet", "/acme=memory=1m"];
     let mut server =
         SUBMETER.start(&[&FREE[..], &["--load", "2", "--heap", "sampled"], &fleet].concat());
@@ -57,7 +58,7 @@ fn a_scrape_has_every_metric_of_rules_and_board() {
     assert!(unknown.is_empty(), "{unknown:?} not in {known:?}");
     let refusing =
         |name: &&String| name.ends_with("_refused_total") || name.ends_with("_throttled_total");
-    // What a limit of memory refuses is stored after an eviction.
+    // An item that a memory limit refuses is stored after an eviction.
     let told =
         |name: &&String| *name == "submeter_cache_memory_refused_total" || asked.contains(*name);
     let untold: Vec<_> = known.iter().filter(refusing).filter(|name| !told(name)).collect();
@@ -82,7 +83,7 @@ static LOADED: LazyLock<Server> = LazyLock::new(|| {
     }
 });
 
-/// `SUBMETER_BLESS=1 cargo test -p submeter-cli --test command monitoring` writes them.
+/// Run `SUBMETER_BLESS=1 cargo test -p submeter-cli --test command monitoring` to write them.
 #[test]
 fn dashboard_and_rules_are_those_of_the_views() {
     for (file, is) in
@@ -112,7 +113,7 @@ fn each_view_shows_what_its_metrics_say() {
     for group in tree["groups"].as_array().expect("a list") {
         for view in tree["views"].as_array().expect("a list") {
             let key = view["key"].as_str().expect("text");
-            // Nothing of one that has just come.
+            // A new group has no rates yet.
             if group["rates"].as_object().is_none_or(serde_json::Map::is_empty) {
                 continue;
             }
@@ -132,7 +133,7 @@ fn each_view_shows_what_its_metrics_say() {
                 Source::Error(samples) => {
                     value(samples).as_f64().map(|samples| ERROR * (1.0 + samples).sqrt())
                 }
-                // Not of the same second.
+                // Those are not from the same second.
                 Source::Refused(_) | Source::P99(_) | Source::None => continue,
             };
             let shown = group["overview"][key].as_f64();

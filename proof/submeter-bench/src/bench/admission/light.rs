@@ -1,4 +1,5 @@
-//! A light tenant beside a heavy one that always wants more, which works or sleeps in its places.
+//! A light tenant beside a heavy one that always wants more, and that works or sleeps in its
+//! places.
 
 mod tasks;
 mod threads;
@@ -19,17 +20,17 @@ use crate::bench::record::Reading;
 use crate::bench::runner::{Cell, Sample};
 use crate::row::Param;
 
-/// CPU time of a light request, and how often one comes.
+/// CPU time of a light request, and the interval between two of them.
 const LIGHT: Duration = Duration::from_millis(2);
 const INTERVAL: Duration = Duration::from_micros(12_500);
-/// How long a heavy request takes, and how many clients have one after the other.
+/// Duration of a heavy request, and number of clients that send one after another.
 const HEAVY: Duration = Duration::from_micros(500);
 const CLIENTS: usize = 32;
-/// How long the heavy tenant is at it before, and for how long light requests come.
+/// How long the heavy tenant is active beforehand, and for how long light requests come.
 const BEFORE: Duration = Duration::from_millis(20);
 const TIME: Duration = Duration::from_millis(60);
 
-/// Who shares the CPUs, and what lets them in.
+/// Who shares the CPUs, and what admits them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Variant {
     Alone,
@@ -37,12 +38,12 @@ enum Variant {
     Semaphore,
     SemaphorePerTenant,
     Submeter,
-    /// As `Submeter`, and the heavy tenant never has all places.
+    /// The same as `Submeter`, but the heavy tenant never has all places.
     GroupLimit,
 }
 
 impl Variant {
-    /// Returns how many clients the heavy tenant has.
+    /// Returns the number of the heavy tenant's clients.
     fn clients(self) -> usize {
         if self == Variant::Alone { 0 } else { CLIENTS }
     }
@@ -66,10 +67,10 @@ enum Act {
     Sleeps,
 }
 
-/// Measures on so many CPUs.
+/// Measures on that many CPUs.
 type Measure = fn(usize, Variant, Act) -> Seen;
 
-/// Who is beside the light tenant, and with what name submeter lets both in.
+/// The light tenant's neighbour, and the variant name under which submeter admits both.
 const NEIGHBOURS: [(&str, Act, &str, &str, Measure); 3] = [
     ("works", Act::Works, "threads", "submeter_blocking", threads::measure),
     ("works", Act::Works, "tasks", "submeter", tasks::measure),
@@ -90,10 +91,11 @@ pub(super) fn groups(cpus: usize) -> [Vec<Cell>; 3] {
     })
 }
 
-/// What became of both tenants' requests.
+/// The outcome of both tenants' requests.
 struct Seen {
     light_us: Vec<f64>,
-    /// For how long each that had its place was kept from a CPU, where the kernel says it.
+    /// For each request that had its place, how long it was kept from a CPU, where the kernel
+    /// reports it.
     waited_us: Vec<f64>,
     heavy_per_s: f64,
 }
@@ -109,7 +111,7 @@ fn readings(seen: &Seen) -> Vec<Reading> {
     let mut readings = quantiles("latency", &seen.light_us).to_vec();
     if !seen.waited_us.is_empty() {
         readings.extend(quantiles("cpu_wait", &seen.waited_us));
-        // What the queue adds, and not the kernel.
+        // The part that the queue adds, not the kernel.
         let both = seen.light_us.iter().zip(&seen.waited_us);
         let less: Vec<_> = both.map(|(latency, waited)| latency - waited).collect();
         readings.extend(quantiles("latency_less_cpu_wait", &less));
@@ -120,11 +122,11 @@ fn readings(seen: &Seen) -> Vec<Reading> {
     readings
 }
 
-/// What lets requests in.
+/// The gate that admits requests.
 struct Door {
     variant: Variant,
     admission: Admission,
-    /// For all, or for the heavy tenant and the light one.
+    /// One for all, or one each for the heavy and the light tenant.
     semaphores: [Semaphore; 2],
 }
 
@@ -157,7 +159,7 @@ struct Heavy {
 
 impl Heavy {
     fn goes_on(&self) -> bool {
-        // Relaxed: a flag alone.
+        // Relaxed: a standalone flag.
         !self.has_ended.load(Ordering::Relaxed)
     }
 
@@ -166,8 +168,8 @@ impl Heavy {
         self.done.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Makes light requests for a time by `request`, and then ends; it returns how long one took
-    /// since it came, and for how much of that it was kept from a CPU.
+    /// Makes light requests for a time by `request`, and then ends. `request` returns how long a
+    /// request took since it arrived, and for how much of that time it was kept from a CPU.
     fn beside(&self, mut request: impl FnMut(Instant) -> (Duration, Option<Duration>)) -> Seen {
         thread::sleep(BEFORE);
         let us = |time: Duration| time.as_secs_f64() * 1e6;
@@ -181,7 +183,7 @@ impl Heavy {
             seen.waited_us.extend(waited.map(us));
             thread::sleep(INTERVAL.saturating_sub(from.elapsed()));
         }
-        // Relaxed, both: a statistic, and a flag alone.
+        // Relaxed, both: a statistic, and a standalone flag.
         let heavy = self.done.load(Ordering::Relaxed) - before;
         self.has_ended.store(true, Ordering::Relaxed);
         seen.heavy_per_s = heavy as f64 / begun.elapsed().as_secs_f64();

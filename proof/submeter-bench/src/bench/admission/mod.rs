@@ -1,5 +1,6 @@
-//! The `admission` table: what it costs to be let in while nobody waits, to be charged for it by
-//! the switch and to ask whether the slice is used up; and what a light tenant sees of a heavy one.
+//! The `admission` table: what admission costs while nothing waits, what the switch costs that
+//! charges for it, and the check whether the slice is used up; and what a light tenant sees of a
+//! heavy one.
 
 mod light;
 #[cfg_attr(not(feature = "peers"), path = "no_peers.rs")]
@@ -28,9 +29,9 @@ const TABLE: &str = "admission";
 
 /// Calls between two clock reads.
 const BATCH: u32 = 512;
-/// How much may be in flight, of which one is.
+/// Number of requests that may be in flight; one is.
 const PLACES: u32 = 8;
-/// CPU time for each second, which nobody comes near.
+/// CPU time per second, a limit that is never close.
 const BUDGET: u64 = 1_000_000_000_000;
 
 /// Returns the table's plan.
@@ -59,10 +60,10 @@ pub(crate) fn plan() -> io::Result<Plan> {
     })
 }
 
-/// Does something so many times.
+/// A call that does something the given number of times.
 type Calls = Box<dyn FnMut(u32)>;
 
-/// A variant, and what makes its loop, for a thread of its own.
+/// A variant, and the function that makes its loop, on a thread of its own.
 type Call = (&'static str, fn() -> Calls);
 
 fn cell(measure: &'static str, cpu: usize, (variant, start): Call) -> Cell {
@@ -72,7 +73,7 @@ fn cell(measure: &'static str, cpu: usize, (variant, start): Call) -> Cell {
     })
 }
 
-/// Returns what a call takes, and whether the thread was preempted.
+/// Returns the time of a call, and whether the thread was preempted.
 fn time(cpu: usize, start: fn() -> Calls) -> io::Result<(f64, bool)> {
     let timed = thread::spawn(move || {
         set_affinity(&[cpu])?;
@@ -112,7 +113,7 @@ fn ready<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Has a call made so many times, with what it needs.
+/// Makes a loop of a call that owns what it needs.
 fn repeated(mut call: impl FnMut() + 'static) -> Calls {
     Box::new(move |times| (0..times).for_each(|_| call()))
 }
@@ -144,12 +145,12 @@ fn uncontended() -> [Call; 3] {
     ]
 }
 
-/// From one sibling to the other, or back.
+/// Switches from one sibling to the other, or back.
 fn switch(has_budget: bool) -> Calls {
     let (tree, [web, mail]) = tree(has_budget);
     Box::new(move |times| {
         let (_alive, _home) = (&tree, web.enter());
-        // To enter a group and to return are two.
+        // Entering a group and returning are two switches.
         (0..times / 2).for_each(|_| mail.run(|| black_box(())));
     })
 }
@@ -163,7 +164,7 @@ fn checkpoint() -> Calls {
     })
 }
 
-/// Returns the parameters of what a tenant sees.
+/// Returns the parameters of a figure that a tenant sees.
 fn params(measure: &'static str, neighbour: &'static str) -> Params {
     [("measure", Param::word(measure)), ("neighbour", Param::word(neighbour))].into()
 }

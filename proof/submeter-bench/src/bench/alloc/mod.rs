@@ -1,8 +1,8 @@
-//! The `alloc` table: what blocks and switches cost by each allocator that knows tenants, around
-//! each allocator below.
+//! The `alloc` table: what blocks and switches cost with each allocator that knows tenants, around
+//! each underlying allocator.
 //!
-//! A program has one global allocator: so each is a program, beside this one, which stays up and is
-//! asked for samples in turns. Each says first that it has the allocator of its name.
+//! A program has one global allocator, so each is a program beside this one. It stays up and is
+//! asked for samples in turn. Each first confirms that it has the allocator of its name.
 
 mod programs;
 
@@ -22,7 +22,7 @@ use programs::{Program, absent, programs};
 
 const TABLE: &str = "alloc";
 
-/// A program that is up.
+/// A running program.
 struct Up {
     program: &'static Program,
     asked: Rc<RefCell<Asked>>,
@@ -31,7 +31,7 @@ struct Up {
 /// Returns the table's plan, with a process for each allocator.
 ///
 /// # Errors
-/// When an allocator is not the one of its name: then a row would show another.
+/// When an allocator is not the one of its name: the row would show another one.
 pub(crate) fn plan() -> io::Result<Plan> {
     let folder = env::current_exe()?;
     let folder = folder.parent().ok_or(io::ErrorKind::NotFound)?;
@@ -82,7 +82,7 @@ fn timed(up: &Up, operation: Operation) -> Cell {
     })
 }
 
-/// By a process of its own: memory that others freed would be used again.
+/// Makes a cell with a process of its own: memory that others freed would be reused.
 fn weighed(folder: PathBuf, program: &'static Program, size: usize) -> Cell {
     let mut params = params(program, "memory");
     params.set("size", Param::number(size as u64));

@@ -1,16 +1,16 @@
-//! The programs, which lie in `src/bin`, and what of them is not built.
+//! The programs in `src/bin`, and those that are not built.
 
 use submeter_heaps::Inner;
 
 use crate::bench::runner::Absent;
 
-/// A program, and the row that it is.
+/// A program, and the row that it fills.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Program {
     pub(super) file: &'static str,
     pub(super) inner: Inner,
     pub(super) variant: &'static str,
-    /// What it has in its environment.
+    /// Its environment variables.
     pub(super) variables: &'static [(&'static str, &'static str)],
 }
 
@@ -52,12 +52,12 @@ const DATADOG: &[Program] = &[Program::new("heap-glibc-datadog", Inner::Glibc, "
 #[cfg(not(feature = "datadog"))]
 const DATADOG: &[Program] = &[];
 
-/// Returns all that were built with this one.
+/// Returns all programs that were built with this one.
 pub(super) fn programs() -> impl Iterator<Item = &'static Program> {
     [OURS, PEERS, DATADOG].into_iter().flatten()
 }
 
-/// Returns what was not, with the command that builds it.
+/// Returns those that were not, with the command that builds them.
 pub(super) fn absent() -> Vec<Absent> {
     let build = "cargo build --release -p submeter-bench --features";
     let absent =

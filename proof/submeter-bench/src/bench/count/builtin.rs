@@ -40,7 +40,7 @@ fn subject(
     Subject { variant, case, count: Box::new(count), totals: Box::new(totals) }
 }
 
-/// A tree whose groups count requests, and have a limited quota.
+/// Makes a tree whose groups count requests and have a limited quota.
 fn tree() -> io::Result<(Tree, Counter<Requests>, Quota<Requests>)> {
     let mut schema = Schema::builder();
     let requests = schema.counter::<Requests>("requests", "Requests answered");
@@ -167,7 +167,7 @@ fn std_atomic(tenants: &[String]) -> [Subject; 3] {
     };
     let total = move |_: &[String]| {
         let by_name = by_name.read().expect("no thread panicked");
-        // Relaxed: a statistic, exact once those that counted were joined.
+        // Relaxed: a statistic, exact once the counting threads were joined.
         vec![by_name.values().map(|count| count.load(Ordering::Relaxed)).sum()]
     };
     [
@@ -201,7 +201,7 @@ fn every(case: Case, atomics: Arc<[CachePadded<AtomicU64>]>) -> Subject {
             atomics.iter().for_each(|atomic| _ = atomic.fetch_add(1, Ordering::Relaxed));
         }
     };
-    // Relaxed: a statistic, exact once those that counted were joined.
+    // Relaxed: a statistic, exact once the counting threads were joined.
     let totals =
         move |_: &[String]| all.iter().map(|atomic| atomic.load(Ordering::Relaxed)).collect();
     subject("std_atomic", case, add, totals)

@@ -2,7 +2,7 @@
 //! libraries that a user might choose instead.
 //!
 //! Each variant does what its documentation shows for the case, and after each sample it is asked
-//! what it counted: a variant that loses a request ends the run with an error instead of a row.
+//! for its count: a variant that loses a request ends the run with an error instead of a row.
 
 mod builtin;
 #[cfg_attr(not(feature = "peers"), path = "no_peers.rs")]
@@ -208,7 +208,7 @@ mod tests {
         }
     }
 
-    /// Every tenant comes up in each thousand requests.
+    /// Every tenant occurs in each thousand requests.
     #[test]
     fn every_tenant_comes_up_in_1000_requests() {
         let tenants = Tenants::new();

@@ -3,9 +3,9 @@
 use super::{Case, Subject};
 use crate::bench::runner::{Absent, Cell};
 
-/// No peers, and why.
+/// No peers, and the reason.
 pub(super) struct Peers {
-    /// All of them.
+    /// The absent peers.
     pub(super) absent: Vec<Absent>,
 }
 

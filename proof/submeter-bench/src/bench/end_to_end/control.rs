@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::Variant;
 
-/// How long a server may take to answer.
+/// Time limit for a server's answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The counts of one tenant: those of a server, or of the requests sent to it.

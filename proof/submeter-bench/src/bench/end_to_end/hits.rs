@@ -5,7 +5,7 @@ use std::io;
 use super::Variant;
 use super::slice::{Slice, Turn};
 
-/// How far hit ratios may differ beyond chance; those of another workload differ by more.
+/// How far hit ratios may differ beyond chance; those of a different workload differ by more.
 const HITS_APART: f64 = 0.01;
 
 /// A server, and the requests in flight on each of its connections.
@@ -20,7 +20,7 @@ impl Hits {
     ///
     /// # Errors
     /// When nothing was answered, or the same round had a different hit ratio on another server:
-    /// then the two did not do the same work.
+    /// the two then did not do the same work.
     pub(super) fn check(&mut self, variant: Variant, turn: Turn, slice: &Slice) -> io::Result<()> {
         let name = variant.name();
         let gets = (slice.hits + slice.misses) as f64;

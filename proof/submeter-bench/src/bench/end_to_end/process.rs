@@ -18,7 +18,7 @@ use super::control::Control;
 use super::workload::{DELIMITER, MEMORY_MIB, Workload};
 use crate::bench::proc_memory::resident_bytes_of;
 
-/// How long a server may take to answer for the first time.
+/// Time limit for a server's first answer.
 const START: Duration = Duration::from_secs(10);
 /// How many ports are tried: another process may take one between its choice and its use.
 const PORTS: usize = 3;

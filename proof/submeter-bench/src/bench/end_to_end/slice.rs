@@ -27,7 +27,7 @@ use submeter_load::verb::{Kind, Verb};
 pub(super) const CONNECTIONS: usize = 8;
 /// Stores in flight while a server is filled: their answers fit into any socket's buffer.
 const FILLS: usize = 64;
-/// How long a server may take to count a request that it has answered.
+/// Time limit for a server to count a request that it has answered.
 const COUNTED: Duration = Duration::from_secs(5);
 
 /// The clients' threads, and the values that all of them store.
@@ -96,7 +96,7 @@ pub(super) struct Server {
     process: Process,
     control: Control,
     sockets: Vec<Arc<TcpStream>>,
-    /// What it was sent so far, by tenant.
+    /// What it has been sent so far, by tenant.
     sent: Vec<Counts>,
 }
 

@@ -7,9 +7,9 @@ use submeter::{Count, Counter, Group, Nanoseconds, Schema, Tree, TreeBuilder};
 
 /// Children of each parent.
 const SIBLINGS: usize = 1000;
-/// Metrics besides CPU time, with which they fill one cache line.
+/// Metrics in addition to CPU time, which together fill one cache line.
 const COUNTERS: usize = 7;
-/// Room for groups that are created and killed beside the crowd.
+/// Room for groups that are created and killed in addition to the crowd.
 const SPARE: usize = 10_000;
 
 /// A tree that is created once and shared by the cells that measure it.

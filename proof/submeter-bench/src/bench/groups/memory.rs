@@ -71,8 +71,8 @@ mod tests {
     use super::*;
     use crate::bench::footprint::parse;
 
-    /// In a process of its own, as the bench measures it: what other tests have freed would be used
-    /// again, and nothing would grow.
+    /// Runs in a process of its own, as the bench measures it: what other tests have freed would be
+    /// reused, and nothing would grow.
     #[test]
     fn a_crowd_takes_memory_and_more_once_it_is_used() {
         const FRESH: &str = "SUBMETER_BENCH_FRESH";

@@ -1,8 +1,8 @@
 //! The `groups` table: what each operation on a group costs, in trees of ten groups and of a
 //! million.
 //!
-//! What depends on the number of CPUs but not on their speed (error bounds, memory, the work of a
-//! flush) is measured on simulated CPUs.
+//! Figures that depend on the number of CPUs but not on their speed (error bounds, memory, the work
+//! of a flush) are measured on simulated CPUs.
 
 mod crowd;
 mod memory;

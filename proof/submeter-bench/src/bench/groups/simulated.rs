@@ -1,5 +1,5 @@
-//! Bounds, memory and flushes, which depend on the number of CPUs, or on that of threads, measured
-//! on simulated ones.
+//! Bounds, memory and flushes, which depend on the number of CPUs or threads, measured on simulated
+//! ones.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ use crate::row::{Param, Params};
 /// The numbers of simulated CPUs; in a quick run, up to `QUICK_MAX`.
 const CPUS: [usize; 7] = [8, 16, 32, 64, 128, 256, 512];
 const QUICK_MAX: usize = 128;
-/// A few threads on a machine of many CPUs, each of which they have run on.
+/// A few threads on a machine with many CPUs; they have run on each of them.
 const FEW: (usize, usize) = (8, 128);
 /// Leaves of each tree.
 const GROUPS: usize = 1_000;
@@ -36,8 +36,8 @@ const OPERATIONS_ALL: [(&str, &str, Once); 6] = [
     ("flush_one", "ns", flush_one),
     ("flush_all", "ns", flush_all),
 ];
-/// Of a few threads, which add to another leaf each time: what was marked last time stays marked,
-/// and a flush that finds no more looks for none.
+/// Operations of a few threads, which add to another leaf each time: what was marked last time
+/// stays marked, and a flush that finds no new marks looks for none.
 const OPERATIONS_FEW: [(&str, &str, Once); 4] = [
     ("bound_all", "count", bound_all),
     ("sum_any", "ns", sum_one),
@@ -67,7 +67,7 @@ pub(super) fn cells(cpu: usize, quick: bool, groups: &mut Vec<Vec<Cell>>) {
     }
 }
 
-/// Appends the cells of one machine that are measured again and again.
+/// Appends the cells of one machine that are measured repeatedly.
 fn timed(
     cpu: usize,
     (of, operations): (Use, &'static [(&'static str, &'static str, Once)]),
@@ -100,10 +100,10 @@ fn memory(
 #[derive(Clone, Copy)]
 struct Use {
     cpus: usize,
-    /// The rows that the threads have come to, from the first on.
+    /// The rows that the threads have used, from the first on.
     visited: usize,
     threads: usize,
-    /// From the row of one thread to that of the next, while all is measured.
+    /// The distance from the row of one thread to that of the next, during the measurement.
     apart: usize,
     /// Whether they add to another leaf each time.
     any: bool,
@@ -115,13 +115,13 @@ impl Use {
         Use { cpus, visited: 0, threads: cpus, apart: 1, any: false }
     }
 
-    /// A few threads, with rows by CPU: they were on all, and stay where they are now.
+    /// A few threads, with rows by CPU: they were on all CPUs, and now stay where they are.
     fn few_by_cpu() -> Use {
         let (threads, cpus) = FEW;
         Use { cpus, visited: cpus, threads, apart: cpus / threads, any: true }
     }
 
-    /// The same threads, with rows by `mm_cid`, of which the first are theirs wherever they run.
+    /// The same threads, with rows by `mm_cid`: they use the first rows wherever they run.
     fn few_by_thread() -> Use {
         let (threads, cpus) = FEW;
         Use { cpus, visited: threads, threads, apart: 1, any: true }
@@ -168,7 +168,7 @@ impl Machine {
         }
     }
 
-    /// Adds 1 to each leaf in every row that threads come to, with a flush after each.
+    /// Adds 1 to each leaf in every row that threads use, with a flush after each.
     fn add_all_over_time(&self) {
         for row in 0..self.of.visited {
             Area::simulate_cpu(row as u32);
@@ -197,14 +197,15 @@ fn machine(shared: &OnceLock<Machine>, of: Use) -> io::Result<&Machine> {
     Ok(shared.get_or_init(|| machine))
 }
 
-/// The error bound of the root's cached value after each thread has counted once in one group.
+/// Returns the error bound of the root's cached value after each thread has counted once in one
+/// group.
 fn bound_one(machine: &Machine) -> io::Result<f64> {
     machine.made.tree.flush();
     machine.add_one();
     Ok(machine.made.tree.root().read(machine.made.counter).max_error as f64)
 }
 
-/// The same after each thread has counted in each group.
+/// Returns the same after each thread has counted in each group.
 fn bound_all(machine: &Machine) -> io::Result<f64> {
     machine.made.tree.flush();
     machine.add_all();
@@ -241,7 +242,7 @@ fn flush_one(machine: &Machine) -> io::Result<f64> {
     Ok(ns_each(start, 1))
 }
 
-/// The time of a flush of the tree, per group.
+/// Returns the time of a flush of the tree, per group.
 fn flush_all(machine: &Machine) -> io::Result<f64> {
     let root = machine.made.tree.root();
     machine.made.tree.flush();
@@ -256,8 +257,8 @@ fn flush_all(machine: &Machine) -> io::Result<f64> {
     Ok(ns)
 }
 
-/// A tree's growth per group by adds, measured after a flush, which stores what it read of each
-/// CPU.
+/// Returns a tree's growth per group by adds, measured after a flush, which stores what it read
+/// from each CPU.
 fn growth(of: Use, add: fn(&Machine)) -> io::Result<f64> {
     let machine = Machine::new(of)?;
     let before = anonymous_bytes()?;
@@ -294,12 +295,12 @@ mod tests {
         assert!(many > few);
     }
 
-    /// A few threads take memory in each row that they come to.
+    /// A few threads take memory in each row that they use.
     #[test]
     fn a_few_threads_take_memory_in_each_row() {
         let [by_cpu, by_thread] = [Use::few_by_cpu(), Use::few_by_thread()]
             .map(|of| growth(of, Machine::add_all_over_time).expect("smaps"));
-        // A sixteenth; but this process has other tests too.
+        // A sixteenth; but this process runs other tests too.
         assert!(by_cpu > 2.0 * by_thread, "{by_cpu} and {by_thread} bytes");
     }
 }

@@ -1,6 +1,6 @@
-//! What it costs to come to a limit and to leave it, with a thousand leaves that were charged.
+//! What it costs to reach a limit and to leave it, with a thousand leaves that were charged.
 //!
-//! A design that keeps room aside on each CPU or at each leaf has to collect it here. One that
+//! A design that reserves room on each CPU or at each leaf has to collect it here. A design that
 //! keeps usage in atomics has nothing to collect.
 
 use std::io;
@@ -25,12 +25,12 @@ const LEAVES: usize = 1000;
 /// The root's limit.
 const LIMIT: u64 = 1 << 30;
 /// How long nothing is at the limit before it is crossed: longer than a design may stay exact after
-/// a crossing, to spare itself the next.
+/// a crossing to avoid the next one.
 const CALM: Duration = Duration::from_millis(15);
 
 /// Adds the cells, alone and while the other CPUs charge.
 pub(super) fn cells(cpus: &[usize], groups: &mut Vec<Vec<Cell>>) -> io::Result<()> {
-    // A kernel without it has no membarrier to compare with.
+    // A kernel without membarrier has nothing to compare with.
     let barrier = membarrier::register_rseq().is_ok();
     let mut loads = vec![("idle", cpus[..1].to_vec())];
     if cpus.len() > 1 {
@@ -91,7 +91,7 @@ type Parts = [(&'static str, f64); 4];
 /// Crosses into the root's limit and leaves it.
 ///
 /// # Errors
-/// When a charge was granted that does not fit, or one refused that fits.
+/// When a charge was granted that does not fit, or one was refused that fits.
 fn crossed<L: Limiter>(variant: &str, limiter: &L, cpus: u64) -> io::Result<Parts> {
     let wrong = |what: &str| io::Error::other(format!("{variant} {what}, which is a bug"));
     let every_leaf = || {
@@ -100,13 +100,13 @@ fn crossed<L: Limiter>(variant: &str, limiter: &L, cpus: u64) -> io::Result<Part
         let all = (0..LEAVES).filter(granted).count();
         (us(from), all)
     };
-    // Twice: what the leaves need for their first charge is not what a crossing costs.
+    // Twice: what the leaves need for their first charge is not part of the cost of a crossing.
     every_leaf();
     let (before, granted) = every_leaf();
     if granted < LEAVES {
         return Err(wrong("refused charges far from the limit"));
     }
-    // What the other CPUs may hold at this moment: a charge each.
+    // What the other CPUs may hold at this moment: one charge each.
     let others = (cpus - 1) * AMOUNT;
     let from = Instant::now();
     let large = limiter.charge(limiter.leaf(0), LIMIT - others);
@@ -128,7 +128,7 @@ fn crossed<L: Limiter>(variant: &str, limiter: &L, cpus: u64) -> io::Result<Part
     Ok([("in", into), ("back", back), ("leaves_before", before), ("leaves_after", after)])
 }
 
-/// Runs `act` on the first of `cpus` while the others charge and release; returns also whether a
+/// Runs `act` on the first of `cpus` while the others charge and release; also returns whether a
 /// thread was preempted.
 fn with_load<L: Limiter, T: Send>(
     limiter: &L,

@@ -1,4 +1,4 @@
-//! What all limiters have in common, the loops that measure them, and what is checked of them.
+//! The common part of all limiters, the loops that measure them, and the checks on them.
 
 use std::io;
 use std::sync::Barrier;
@@ -8,11 +8,11 @@ use std::thread;
 use crossbeam_utils::CachePadded;
 use submeter_sys::cpu::set_affinity;
 
-/// What one charge asks for, in bytes.
+/// The amount of one charge, in bytes.
 pub(super) const AMOUNT: u64 = 64;
-/// A limit that is never near.
+/// A limit that is never close.
 pub(super) const FAR: u64 = 1 << 40;
-/// Charges that fit below the limit of the limiters that are filled to check them.
+/// Number of charges that fit below the limit of the limiters that are filled to check them.
 pub(super) const FILL: u64 = 256;
 
 /// The levels of a tree and its limits. Levels between the root and the leaves have [`FAR`].
@@ -47,7 +47,7 @@ pub(super) trait Limiter: Send + Sync + 'static {
     where
         Self: 'a;
 
-    /// Makes one of this shape.
+    /// Makes a limiter of this shape.
     ///
     /// # Errors
     /// When there is no memory for it.
@@ -55,7 +55,7 @@ pub(super) trait Limiter: Send + Sync + 'static {
     where
         Self: Sized;
 
-    /// Returns a leaf; a number too high means the last one.
+    /// Returns a leaf; too high a number means the last one.
     fn leaf(&self, number: usize) -> &Self::Leaf;
 
     /// Charges `n` to a leaf and every level above it, or returns `None`.
@@ -65,12 +65,12 @@ pub(super) trait Limiter: Send + Sync + 'static {
     fn used(&self) -> Vec<u64>;
 }
 
-/// What a loop was granted and refused.
+/// Number of charges that a loop was granted and refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) granted: u64,
     pub(super) refused: u64,
-    /// Times that a thread held two charges where one fits.
+    /// How often a thread held two charges where one fits.
     pub(super) over: u64,
 }
 
@@ -80,7 +80,7 @@ pub(super) fn pairs<L: Limiter>(limiter: &L, place: usize, times: u32) -> Tally 
     let mut tally = Tally::default();
     for _ in 0..times {
         let held = limiter.charge(leaf, AMOUNT);
-        // SeqCst, for the compiler only: the charge and its release must not become nothing.
+        // SeqCst, for the compiler only: it must not cancel the charge against its release.
         compiler_fence(Ordering::SeqCst);
         tally.granted += u64::from(held.is_some());
     }
@@ -88,7 +88,7 @@ pub(super) fn pairs<L: Limiter>(limiter: &L, place: usize, times: u32) -> Tally 
     tally
 }
 
-/// Charges where one charge fits, and once more while it is held; `times` charges in all.
+/// Charges where one charge fits, and again while it is held; `times` charges in all.
 pub(super) fn every_second_refused<L: Limiter>(limiter: &L, place: usize, times: u32) -> Tally {
     let leaf = limiter.leaf(place);
     let mut tally = Tally::default();
@@ -126,14 +126,14 @@ impl Tallies {
     }
 }
 
-/// What must be true of the tallies of a cell.
+/// The requirement on the tallies of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
     /// Every charge was granted.
     Granted,
-    /// Of two charges one was granted: nobody else charges what is limited.
+    /// Of two charges one was granted: nothing else charges what is limited.
     Half,
-    /// Of two charges at most one was granted: others hold the only charge that fits, at times.
+    /// Of two charges at most one was granted: others sometimes hold the only charge that fits.
     AtMostHalf,
 }
 
@@ -141,7 +141,7 @@ impl Expected {
     /// Checks a tally.
     ///
     /// # Errors
-    /// When it is not what it must be: then no figure of `variant` is worth anything.
+    /// When it is not what it must be: then no figure of `variant` means anything.
     pub(super) fn check(self, variant: &str, tally: Tally) -> io::Result<()> {
         let Tally { granted, refused, over } = tally;
         let right = match self {
@@ -171,11 +171,13 @@ pub(super) fn check_empty(variant: &str, used: &[u64]) -> io::Result<()> {
     Err(io::Error::other(wrong))
 }
 
-/// Lets a thread on each of `cpus` charge more than [`FILL`] times, and hold what it is granted, of
-/// a limiter in which [`FILL`] charges fit: those of all together if `shared`, else those of each.
+/// Lets a thread on each of `cpus` charge more than [`FILL`] times, and hold what it is granted,
+/// from a limiter in which [`FILL`] charges fit: of all threads together if `shared`, otherwise of
+/// each.
 ///
 /// # Errors
-/// When more fit than may, or fewer: no limit was exceeded, and no charge that fits was refused.
+/// When more charges fit than may, or fewer: no limit must be exceeded, and no charge that fits
+/// refused.
 pub(super) fn fill<L: Limiter>(
     variant: &str,
     limiter: &L,

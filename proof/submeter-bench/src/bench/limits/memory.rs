@@ -1,4 +1,4 @@
-//! What a quota takes in memory: nothing more than a counter, or how much.
+//! The memory of a quota compared with a counter.
 
 use std::io;
 use std::thread;
@@ -13,9 +13,9 @@ use crate::bench::record::Reading;
 use crate::bench::runner::{Cell, Sample};
 use crate::row::{Param, Params};
 
-/// Leaves of the tree: a page is less than half a byte for each.
+/// Leaves of the tree: a page is less than half a byte per leaf.
 const LEAVES: usize = 10_000;
-/// What is weighed, one after the other in the same process.
+/// The states that are weighed, one after the other in the same process.
 const STATES: [&str; 4] = ["idle", "limited", "active_on_1", "active_on_all"];
 
 /// Grows a tree of `size` leaves in this process, whose schema has a quota or, if not `quota`, a
@@ -60,7 +60,7 @@ fn weighed(
 ) -> io::Result<[f64; 4]> {
     let cpus = affinity()?;
     let mut leaves = Vec::with_capacity(size);
-    // The first charge and flush of a tree take what is not one leaf's.
+    // The first charge and flush of a tree take memory that does not belong to one leaf.
     update(tree.root())?;
     tree.flush();
     let before = anonymous_bytes()?;

@@ -2,8 +2,8 @@
 //! and out, and what it takes in memory.
 //!
 //! Each limiter is checked in the run: what it grants and refuses in every sample, that nothing is
-//! held after it, and, with a thread on each CPU that charges until it is refused, that exactly
-//! those charges were granted that fit. A limiter that is wrong ends the run with an error.
+//! held afterwards, and, with a thread on each CPU that charges until it is refused, that exactly
+//! the charges that fit were granted. A limiter that is wrong ends the run with an error.
 
 mod crossing;
 mod limiter;
@@ -32,10 +32,10 @@ pub(crate) use memory::measure_quota_memory;
 const TABLE: &str = "limits";
 /// Levels with a limit, from the leaf to the root.
 const LEVELS: [usize; 4] = [1, 4, 16, 64];
-/// The levels of tenants that have a service, a user and a session, for instance.
+/// The levels of tenants with a service, a user and a session, for instance.
 const USUAL: usize = 4;
-/// How long a thread may run between two clock reads, in nanoseconds: long beside the read, and
-/// short beside the gap by which a preemption is told.
+/// How long a thread may run between two clock reads, in nanoseconds: long compared with the read,
+/// and short compared with the gap that reveals a preemption.
 const BATCH_NS: f64 = 30_000.0;
 /// Operations between two clock reads, before it is known how long one takes.
 const BATCH_FIRST: u32 = 8;
@@ -50,7 +50,7 @@ pub(crate) fn plan() -> io::Result<Plan> {
     let mut groups = Vec::new();
     for levels in LEVELS {
         for (name, cpus, own) in [(one, &first, false), (all, &cpus, true), (all, &cpus, false)] {
-            // One level has only one leaf.
+            // With one level there is only one leaf.
             if levels > 1 || !own {
                 groups.push(far(&Setting { levels, name, cpus, own }, &peers)?);
             }
@@ -91,7 +91,7 @@ fn notes() -> Vec<String> {
     notes.map(str::to_owned).to_vec()
 }
 
-/// Where and on what a cell runs.
+/// Where a cell runs, and on what.
 struct Setting<'a> {
     levels: usize,
     name: &'static str,
@@ -166,10 +166,10 @@ struct Subject {
     used: Box<dyn Fn() -> Vec<u64>>,
 }
 
-/// Runs the loop at a place as many times, and returns what came of it.
+/// Runs the loop at a place that many times, and returns the result.
 type Work = Box<dyn Fn(usize, u32) -> Tally + Sync>;
 
-/// Checks the limiter on these CPUs, besides what its loop was granted.
+/// Checks the limiter on these CPUs, apart from what its loop was granted.
 type Check = Box<dyn Fn(&[usize]) -> io::Result<()>>;
 
 fn no_check() -> Check {
@@ -183,14 +183,14 @@ fn subject<L: Limiter>(variant: &'static str, shape: Shape) -> io::Result<Subjec
     Ok(Subject { variant, work, used: Box::new(move || limiter.used()) })
 }
 
-/// A charge that is resized: the guard and the handle in it stay.
+/// Makes the variant that resizes a charge: the guard and the handle in it stay.
 fn resized(shape: Shape) -> io::Result<Subject> {
     let limiter = Arc::new(Groups::new(shape)?);
     let own = Arc::clone(&limiter);
     let work = move |place: usize, times: u32| {
         let quota = own.quota();
         let mut tally = Tally::default();
-        // Once for each batch, as a connection would for its life.
+        // Once per batch, as a connection would do once in its life.
         let Ok(mut charge) = own.leaf(place).try_charge(quota, 0) else { return tally };
         for _ in 0..times {
             let grown = charge.resize(AMOUNT).is_ok();
@@ -204,7 +204,7 @@ fn resized(shape: Shape) -> io::Result<Subject> {
     Ok(Subject { variant: "submeter_resize", work: Box::new(work), used })
 }
 
-/// Makes a limiter in which one charge fits, and the check of one in which [`FILL`] do.
+/// Makes a limiter in which one charge fits, and the check of one in which [`FILL`] charges fit.
 fn limited<L: Limiter>(
     variant: &'static str,
     one: Shape,

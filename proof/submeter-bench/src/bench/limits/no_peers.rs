@@ -4,7 +4,7 @@ use super::{Expected, Setting};
 use crate::bench::runner::{Absent, Cell};
 use crate::row::Params;
 
-/// No peers, and why.
+/// No peers, and the reason.
 pub(super) struct Peers {
     pub(super) absent: Vec<Absent>,
 }

@@ -8,12 +8,12 @@ use crate::bench::runner::{Absent, Cell, Sample};
 use crate::bench::threads::{SAMPLE, ran_together};
 use crate::row::Params;
 
-/// The pools with their names in records, and whether they are the fair one.
+/// The pools with their names in records, and whether each is the fair one.
 const POOLS: [(&str, bool); 2] = [("datafusion_greedy", false), ("datafusion_fair", true)];
 /// Charges between two clock reads.
 const BATCH: u32 = 256;
 
-/// The pools, if their program is there.
+/// The pools, if their program exists.
 pub(super) struct Peers {
     program: Option<DataFusion>,
     pub(super) absent: Vec<Absent>,

@@ -34,15 +34,15 @@ fn limits_stand_at_the_leaf_and_at_the_root() {
     assert_eq!(Shape { levels: 1, ..shape }.limit(0), 2);
 }
 
-/// Grants `GRANTED` charges at once, of which each that is released makes room for another; keeps
-/// `LEAKED` bytes.
+/// A limiter that grants `GRANTED` charges at once, each of which makes room for another when it is
+/// released; it leaks `LEAKED` bytes.
 struct Wrong<const GRANTED: u64, const LEAKED: u64>(AtomicU64);
 
 struct Taken<'a>(&'a AtomicU64);
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        // Relaxed: counts what is held, nothing more.
+        // Relaxed: it counts what is held, nothing more.
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -71,7 +71,7 @@ impl<const GRANTED: u64, const LEAKED: u64> Limiter for Wrong<GRANTED, LEAKED> {
     }
 }
 
-/// Measures one sample of a wrong limiter at the root's limit of one charge; returns what is said.
+/// Measures one sample of a wrong limiter at the root's limit of one charge; returns the error.
 fn found<const ONE: u64, const MANY: u64, const LEAKED: u64>() -> String {
     let cpus = &affinity().expect("this process may run somewhere")[..1];
     let (subject, _) =

@@ -1,4 +1,4 @@
-//! The limiters that are compared: submeter's, and what a program would use instead.
+//! The compared limiters: submeter's, and what a program would use instead.
 
 use std::io;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use submeter_percpu::{Area, Block};
 
 use super::limiter::{AMOUNT, Limiter, Shape};
 
-/// The batch of a counter without a tree: as documented, several times what is added at once.
+/// The batch of a counter without a tree: as documented, several times the amount added at once.
 const BATCH: u64 = 64 * AMOUNT;
 
 /// Groups of submeter: a charge is a guard.
@@ -84,7 +84,7 @@ pub(in crate::bench) struct Pools {
     leaves: Vec<Path>,
 }
 
-/// The pools of a leaf and of the levels above it.
+/// The pools of a leaf and of its ancestors.
 pub(in crate::bench) type Path = Vec<Arc<CachePadded<Pool>>>;
 
 /// The usage of one level, and its limit.
@@ -109,7 +109,7 @@ impl Pools {
         Pools { leaves: (0..shape.leaves).map(leaf).collect() }
     }
 
-    /// Returns the levels of a leaf; a number too high means the last one.
+    /// Returns the levels of a leaf; too high a number means the last one.
     pub(in crate::bench) fn path(&self, number: usize) -> &Path {
         &self.leaves[number.min(self.leaves.len() - 1)]
     }
@@ -136,7 +136,7 @@ impl Pools {
         true
     }
 
-    /// Returns `n` of every level.
+    /// Gives back `n` on every level.
     #[inline]
     pub(in crate::bench) fn shrink(pools: &[Arc<CachePadded<Pool>>], n: u64) {
         // Relaxed: as in `try_grow`.
@@ -144,7 +144,7 @@ impl Pools {
     }
 }
 
-/// An amount of a path.
+/// An amount held on a path.
 pub(super) struct Grown<'a>(&'a Path, u64);
 
 impl Drop for Grown<'_> {
@@ -188,7 +188,7 @@ struct Level {
     limit: u64,
 }
 
-/// An amount of some levels.
+/// An amount held on some levels.
 pub(super) struct Locked<'a>(&'a MutexTree, &'a [usize], u64);
 
 impl Drop for Locked<'_> {
@@ -236,7 +236,7 @@ impl Limiter for MutexTree {
 /// submeter's counter with a limit, without a tree: all leaves are the same counter.
 pub(super) struct Flat(LimitedCounter);
 
-/// An amount of a counter.
+/// An amount held in a counter.
 pub(super) struct Added<'a>(&'a Flat, u64);
 
 impl Drop for Added<'_> {
@@ -310,7 +310,7 @@ impl Limiter for TwoAdds {
 }
 
 /// Not a limiter: one atomic exchange for a charge and its release together, half of what any
-/// design needs that keeps usage in one atomic.
+/// design needs that keeps usage in a single atomic.
 pub(super) struct Exchange(CachePadded<AtomicU64>);
 
 impl Limiter for Exchange {
@@ -327,7 +327,7 @@ impl Limiter for Exchange {
 
     #[inline]
     fn charge<'a>(&'a self, (): &'a (), n: u64) -> Option<()> {
-        // Relaxed: nothing is handed over.
+        // Relaxed: nothing is published.
         self.0.swap(n, Ordering::Relaxed);
         Some(())
     }

@@ -10,7 +10,7 @@ use rand::{RngExt, SeedableRng};
 /// A value, as it is sent.
 const VALUE: [u8; 1000] = [b'v'; 1000];
 
-/// How long an answer may take before the server counts as hung.
+/// Time limit for an answer; after it the server counts as hung.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) struct Client {
@@ -53,7 +53,7 @@ impl Client {
         (0..N).try_for_each(|_| self.expect("STORED"))
     }
 
-    /// Asks for an item. Returns whether it was there.
+    /// Requests an item. Returns whether it was there.
     pub(super) fn is_there(&mut self, item: u64) -> io::Result<bool> {
         self.request.clear();
         let Client { tenant, request, .. } = self;

@@ -1,9 +1,9 @@
 //! The `neighbours` table: what a tenant keeps of a shared cache beside one that stores ten times
 //! as much, with and without protection.
 //!
-//! Each sample has a server of its own, in this process: what one variant has evicted is not to be
-//! what the next one misses. The loud tenant sets the pace, so that it stores ten times as often as
-//! the quiet one asks, however fast the machine is.
+//! Each sample has its own server, in this process: evictions by one variant must not become misses
+//! of the next. The loud tenant sets the pace, so that it stores ten times as often as the quiet
+//! one asks, however fast the machine is.
 
 mod client;
 
@@ -26,14 +26,15 @@ use client::Client;
 const TABLE: &str = "neighbours";
 
 const MEMORY: u64 = 16 << 20;
-/// A little more than the quiet tenant's items, which are less than 12 MB.
+/// Slightly more than the quiet tenant's items, which take less than 12 MB.
 const LOW: u64 = 12 << 20;
-/// The items that each tenant asks for, all of them as often.
+/// The items that each tenant requests, all equally often.
 const QUIET_ITEMS: u64 = 10_000;
 const LOUD_ITEMS: u64 = 40_000;
-/// What the loud tenant stores for each request of the quiet one.
+/// Number of stores of the loud tenant for each request of the quiet one.
 const STORES: usize = 10;
-/// Requests of the quiet tenant before those that are measured: ten stores for each are all memory.
+/// Requests of the quiet tenant before the measured ones: with ten stores for each, they fill the
+/// memory.
 const WARM_UP: u64 = 1_500;
 const MEASURED: u64 = 1_500;
 
@@ -82,7 +83,7 @@ pub(crate) fn plan() -> Plan {
 struct Seen {
     hits: u64,
     misses: u64,
-    /// Of a request, or of the loud tenant's batch.
+    /// Latency of a request, or of the loud tenant's batch.
     latency_ns: Histogram<u64>,
 }
 
@@ -106,7 +107,7 @@ impl Seen {
     }
 }
 
-/// The quiet tenant's, and the loud one's if there is one.
+/// What the quiet tenant saw, and the loud one if there is one.
 struct Outcome {
     quiet: Seen,
     loud: Option<Seen>,
@@ -124,7 +125,7 @@ fn readings(outcome: &Outcome) -> Vec<Reading> {
     of(&outcome.quiet, "quiet").into_iter().chain(loud).collect()
 }
 
-/// Fills a server with the quiet tenant's items, and lets both at it.
+/// Fills a server with the quiet tenant's items, and then runs both tenants.
 fn measure(variant: Variant, seed: u64, measured: u64) -> io::Result<Outcome> {
     let low = (variant == Variant::Protected).then_some(LOW);
     let limits = TenantLimits { low, ..TenantLimits::default() };
@@ -161,8 +162,8 @@ fn drive(variant: Variant, address: SocketAddr, seed: u64, measured: u64) -> io:
     })
 }
 
-/// Asks for items, and stores those that are missing, as who caches does. Each request waits for
-/// its turn, if there is a pace, which ends with it.
+/// Requests items, and stores those that are missing, as a caching client does. If there is a pace,
+/// each request waits for its turn, and the loop ends with the pace.
 fn quiet(client: &mut Client, paced: Option<Receiver<()>>, measured: u64) -> io::Result<Seen> {
     let mut seen = Seen::new();
     for n in 0..WARM_UP + measured {
@@ -183,7 +184,8 @@ fn quiet(client: &mut Client, paced: Option<Receiver<()>>, measured: u64) -> io:
     Ok(seen)
 }
 
-/// Stores ten items at once, asks for one, and lets the quiet tenant ask, until that has ended.
+/// Stores ten items at once, requests one, and lets the quiet tenant make a request, until that one
+/// has ended.
 fn loud(mut client: Client, pace: &SyncSender<()>) -> io::Result<Seen> {
     let mut seen = Seen::new();
     let mut batches = 0;

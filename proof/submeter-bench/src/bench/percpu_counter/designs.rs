@@ -92,7 +92,7 @@ impl Counter for Atomic {
 ///
 /// A slot is updated with plain loads and stores by the one thread that owns it, as the kernel does
 /// with preemption disabled. A program cannot disable preemption; what it would pay to find its
-/// slot and to keep others out of it is not charged: this is the least that the design can cost.
+/// slot and to keep others out of it is not charged, so this is the least that the design can cost.
 pub(super) struct LockFold<L> {
     central: CachePadded<Central<L>>,
     slots: Box<[CachePadded<AtomicI64>]>,

@@ -6,7 +6,7 @@ use std::thread;
 
 use parking_lot::Mutex;
 
-/// How often a spinning thread looks before it yields its CPU, which the holder may need.
+/// Number of checks by a spinning thread before it yields its CPU, which the holder may need.
 const LOOKS: u32 = 1000;
 
 /// Mutual exclusion.
@@ -23,7 +23,7 @@ pub(super) struct Spin(AtomicBool);
 impl Lock for Spin {
     #[inline]
     fn hold<R>(&self, work: impl FnOnce() -> R) -> R {
-        // Acquire: pairs with the Release below, so that one holder sees what the last one did.
+        // Acquire: pairs with the Release below, so that one holder sees what the previous one did.
         while self.0.swap(true, Ordering::Acquire) {
             self.wait();
         }

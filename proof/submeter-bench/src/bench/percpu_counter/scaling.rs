@@ -33,7 +33,7 @@ pub(super) enum Operation {
     Compare(i64),
 }
 
-/// A value beyond all bounds is compared with a read, a close one with a sum.
+/// A value beyond all bounds is compared by a read, a close one by a sum.
 pub(super) const OPERATIONS: [(&str, Operation); 5] = [
     ("read", Operation::Read),
     ("read_bounded", Operation::ReadBounded),

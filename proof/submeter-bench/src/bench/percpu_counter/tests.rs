@@ -58,7 +58,7 @@ fn each_simulated_machine_has_each_way_to_read() {
 fn every_cell_gives_a_rate_and_ends_at_zero() {
     for cells in plan().expect("this process may run somewhere").groups {
         for mut cell in cells {
-            // Asserts that what was added was also subtracted.
+            // Asserts that everything that was added was also subtracted.
             let sample = (cell.measure)().expect("measured");
             assert_eq!(sample.readings.len(), 1, "{}", cell.variant);
             assert!(sample.readings[0].values[0] > 0.0, "{}: {sample:?}", cell.variant);

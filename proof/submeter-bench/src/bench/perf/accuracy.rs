@@ -1,11 +1,11 @@
 //! `part=accuracy`: the CPU time that groups are charged, beside what the kernel reports for their
-//! threads; `part=accuracy_ticks`: the same in a process that does without perf events.
+//! threads; `part=accuracy_ticks`: the same in a process without perf events.
 //!
 //! Threads burn CPU time in three groups; there are more threads than CPUs. Each is in a control
-//! group that belongs to its group, so that the kernel counts the same threads, and each switches
-//! all the time between children of its group, which the kernel does not see. Some time is burned
-//! outside any group, so that the time charged to none is checked too: before, and where no control
-//! groups are compared, which would count it, all the time in between.
+//! group that belongs to its group, so that the kernel counts the same threads, and each constantly
+//! switches between children of its group, which the kernel does not see. Some time is burned
+//! outside any group, so that the time charged to none is checked too: beforehand, and, if no
+//! control groups are compared (they would count it), throughout.
 
 use std::hint::black_box;
 use std::io;
@@ -31,7 +31,7 @@ const BURN: Duration = Duration::from_millis(200);
 const APART: Duration = Duration::from_millis(2);
 /// How often a thread enters all children before it leaves its group for a moment.
 const ROUNDS: usize = 10;
-/// The most that it burns there, or waits.
+/// The longest time that it burns there, or waits.
 const MOMENT: Duration = Duration::from_micros(100);
 /// Iterations between two switches: about 5 µs, so that a single CPU makes more than 100,000
 /// switches per second.
@@ -44,7 +44,7 @@ pub(super) fn cell(notes: &mut Vec<String>) -> io::Result<Cell> {
     Ok(Cell::new(params, "submeter", move || bench.sample().map(Sample::kept)))
 }
 
-/// Makes the cell of a process that does without perf events, as where they are refused.
+/// Makes the cell of a process without perf events, as where they are refused.
 pub(super) fn cell_of_ticks() -> Cell {
     let params = Params::from([("part", Param::word("accuracy_ticks"))]);
     Cell::new(params, "submeter", || {
@@ -57,7 +57,7 @@ pub(super) fn cell_of_ticks() -> Cell {
     })
 }
 
-/// Burns once, and returns a line for each figure: what [`cell_of_ticks`] reads.
+/// Burns once, and returns a line for each figure; [`cell_of_ticks`] reads them.
 ///
 /// # Errors
 /// When the tree of groups cannot be created.
@@ -96,7 +96,7 @@ struct Bench {
     /// Kept alive for its groups.
     _tree: Tree,
     cpu: Counter<Nanoseconds>,
-    /// By how much that may be wrong.
+    /// The amount by which that may be wrong.
     error: Counter<Nanoseconds>,
     burners: Vec<Burners>,
 }
@@ -242,8 +242,8 @@ impl Burners {
         let joined = self.cgroup.as_ref().map_or(Ok(()), Cgroup::join);
         start.wait();
         joined?;
-        // All that the thread has used so far; the rest of its time, except its exit, is within a
-        // group.
+        // The CPU time that the thread has used so far; the rest of its time, except its exit, is
+        // within a group.
         let apart_ns = clock::thread_cpu_ns();
         let mut used = Used { apart_ns, ..Used::default() };
         let until = Instant::now() + BURN;
@@ -270,11 +270,11 @@ fn cpu_time(group: &'static str, variant: &'static str, used_ns: u64) -> Reading
     reading.with("measure", "cpu_time").with("group", group).summed()
 }
 
-/// Burns for some time outside of all groups, and waits in some; returns how long that took, by the
-/// thread's clock. `seed` says which.
+/// Burns for some time outside of all groups, or waits, as `seed` decides; returns how long that
+/// took, by the thread's clock.
 fn apart(seed: u64) -> u64 {
     let start = clock::thread_cpu_ns();
-    // What a reading takes: half of the first one and half of the last are not seen below.
+    // The duration of a reading: half of the first one and half of the last are not seen below.
     let from = clock::thread_cpu_ns();
     let reading = from - start;
     let random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;

@@ -13,7 +13,7 @@ use submeter::perf::{self, EventGroup, EventKind, parse};
 use submeter_sys::cpu::affinity;
 use submeter_sys::perf_event::{self, Config, Event};
 
-/// How many this process has created, so that no two share a name.
+/// Number of control groups that this process has created, so that no two share a name.
 static MADE: AtomicU64 = AtomicU64::new(0);
 
 /// A threaded control group, removed when dropped.
@@ -23,7 +23,7 @@ pub(super) struct Cgroup {
 }
 
 impl Cgroup {
-    /// Creates one below that of this process.
+    /// Creates a control group below that of this process.
     pub(super) fn new(name: &str) -> io::Result<Cgroup> {
         let read = |path| fs::read_to_string(path);
         let (mounts, own) = (read("/proc/self/mountinfo")?, read("/proc/self/cgroup")?);

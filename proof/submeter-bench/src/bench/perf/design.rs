@@ -10,7 +10,7 @@
 use submeter::perf::{EventGroup, NotSupportedError};
 use submeter_events::{GroupKey, Handle, Pmu, Scheduler, Scope};
 
-/// Follows the switches of one thread.
+/// A design that follows the switches of one thread.
 pub(super) trait Design {
     /// Adds an event group.
     fn attach(

@@ -3,8 +3,8 @@ use submeter_events::{Counts, EventGroupId, SimulatedPmu, State};
 
 use super::*;
 
-/// The document's setup: six siblings, their parent and the whole system, two events each, not
-/// grouped.
+/// The document's setup: six siblings, their parent and the whole system, with two ungrouped events
+/// each.
 const PARENT: GroupKey = GroupKey(5000);
 const SIBLINGS: u64 = 6;
 
@@ -25,7 +25,7 @@ fn chain(sibling: u64) -> [GroupKey; 2] {
     [GroupKey(sibling), PARENT]
 }
 
-/// The PMU's operations and the visited event groups of one switch between siblings.
+/// Returns the PMU's operations and the visited event groups of one switch between siblings.
 fn work_of(system_wide: SystemWide, scopes: &[Scope]) -> (u64, u64) {
     let mut design = Filtered::new(SimulatedPmu::new(64), system_wide);
     attach_all(&mut design, scopes, "cycles,instructions");
@@ -35,7 +35,7 @@ fn work_of(system_wide: SystemWide, scopes: &[Scope]) -> (u64, u64) {
     (design.pmu.operations() - before.0, design.visits - before.1)
 }
 
-/// A switch of the baselines does the work that the document says.
+/// A switch of the baselines does the work that the document describes.
 #[test]
 fn baseline_switches_do_the_documents_work() {
     let scopes = documents_scopes();

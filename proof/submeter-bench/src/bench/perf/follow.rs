@@ -19,7 +19,7 @@ pub(super) enum Variant {
     Unpatched,
     Patch1,
     Submeter,
-    /// On counters with a price: submeter's scheduler alone, without its counters that are shared.
+    /// On counters with a price: submeter's scheduler alone, without its shared counters.
     Reprogrammed,
     /// No event, but each switch takes enough longer that the measurement must show it.
     Spin,
@@ -85,8 +85,8 @@ pub(super) const DOCUMENT: &str = "cycles,instructions";
 /// Returns the document's events if the hardware counts them, and otherwise two clocks.
 pub(super) fn document_events(notes: &mut Vec<String>) -> &'static str {
     // Both are read without the kernel, as hardware counters are. An event that the kernel counts
-    // (context-switches) makes each context switch of the thread dearer, by the same amount for all
-    // variants, which hides their differences.
+    // (context-switches) makes each context switch of the thread more expensive, by the same amount
+    // for all variants, which hides their differences.
     const SOFTWARE: &str = "task-clock,cpu-clock";
     let lists = parse(DOCUMENT).expect("a constant list");
     match lists.iter().flat_map(EventGroup::events).try_for_each(ThreadPmu::supports) {
@@ -106,12 +106,12 @@ pub(super) struct Following {
     _session: Option<Session>,
 }
 
-/// Where events are counted.
+/// The counters that count events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Counters {
     /// Each thread's own: its clock, and the kernel's.
     Live,
-    /// A model of the CPU's, which takes the time that these take.
+    /// A model of the CPU's counters, which takes the time that these take.
     Priced,
 }
 
@@ -157,7 +157,7 @@ fn install_on<P: Pmu + 'static>(
     }
 }
 
-/// Has a baseline follow each thread.
+/// Makes a baseline follow each thread.
 fn observe<P: Pmu + 'static>(
     wanted: &[Wanted],
     make: impl Fn() -> Filtered<P> + Send + Sync + 'static,

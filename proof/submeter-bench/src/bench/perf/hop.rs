@@ -1,13 +1,13 @@
 //! `part=hop`: Linux's own events of control groups beside those of this table's designs.
 //!
-//! Two threads on one CPU hand a byte back and forth through two pipes. Each is in a control group
+//! Two threads on one CPU pass a byte back and forth through two pipes. Each is in a control group
 //! of its own and works for a tenant of its own: it enters the tenant's group when it wakes, and
 //! leaves it before it waits. A hop is thus one switch between control groups in the kernel, and
 //! two switches between groups here. Six tenants and their parent have two events each, as in the
-//! document; so have six control groups and theirs, for the variant `cgroup_perf`.
+//! document; for the variant `cgroup_perf`, so have six control groups and their parent.
 //!
-//! The figure is the process's CPU time for a hop: on a quiet machine the whole of it, on a busy
-//! one without the wait for other programs.
+//! The figure is the process's CPU time per hop: on a quiet machine the whole hop, on a busy one
+//! without the wait for other programs.
 
 use std::io::{self, Read, Write};
 use std::rc::Rc;
@@ -25,14 +25,14 @@ use crate::bench::runner::{Cell, Sample};
 use crate::row::{Param, Params};
 
 const TENANTS: usize = 6;
-/// How long a sample lasts: thousands of hops.
+/// Duration of a sample: thousands of hops.
 const SAMPLE: Duration = Duration::from_millis(15);
 /// Hops before a sample, in which events are attached and caches filled.
 const WARM: u32 = 200;
-/// Hops between two looks at the clock.
+/// Hops between two reads of the clock.
 const BATCH: u32 = 100;
 
-/// Who follows the switches.
+/// What follows the switches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Events {
     Of(Variant),
@@ -70,11 +70,11 @@ struct World {
     tenants: Vec<Group>,
     wanted: Vec<Wanted>,
     events: &'static str,
-    /// The tenants', or why there are none.
+    /// The tenants' control groups, or why there are none.
     cgroups: io::Result<Cgroups>,
 }
 
-/// Dropped in this order: a directory with others in it cannot be removed.
+/// The control groups, dropped in this order: a directory that contains others cannot be removed.
 struct Cgroups {
     tenants: Vec<Cgroup>,
     parent: Cgroup,
@@ -139,7 +139,7 @@ impl World {
             let ns = forth.join().expect("a measuring thread panicked");
             back.join().expect("a measuring thread panicked").and(ns)
         })?;
-        // Threads that wait for each other are switched all the time: no sample is undisturbed.
+        // Threads that wait for each other are switched constantly: no sample is undisturbed.
         Ok(Sample::of("ns", ns, false))
     }
 
@@ -157,7 +157,7 @@ impl World {
     }
 }
 
-/// One of the two threads. When it ends, the other one finds its pipe closed.
+/// One of the two threads. When it ends, the other finds its pipe closed.
 struct Player<'a> {
     group: &'a Group,
     from: io::PipeReader,
@@ -165,7 +165,7 @@ struct Player<'a> {
 }
 
 impl Player<'_> {
-    /// Sends the byte back until the other one ends.
+    /// Sends the byte back until the other thread ends.
     fn answer(mut self) -> io::Result<()> {
         while self.take()? {
             self.give()?;
@@ -201,7 +201,7 @@ impl Player<'_> {
         group.run(|| to.write_all(&[1]))
     }
 
-    /// Waits for the byte, outside of the group. Returns false if the other one has ended.
+    /// Waits for the byte, outside of the group. Returns false if the other thread has ended.
     fn take(&mut self) -> io::Result<bool> {
         let mut byte = [0];
         Ok(self.from.read(&mut byte)? > 0)
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(count == 5, notes.is_empty(), "{notes:?}");
         let rows = super::super::measured_once(vec![cells]).rows;
         assert_eq!(rows.len(), count);
-        // Two system calls at the least.
+        // At least two system calls.
         assert!(rows.iter().all(|row| row.value > 100.0 && row.value.is_finite()), "{rows:?}");
     }
 

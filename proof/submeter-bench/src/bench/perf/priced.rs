@@ -1,17 +1,17 @@
-//! A model of a CPU's counters, which takes as long as programming them takes on hardware.
+//! A model of a CPU's counters that takes as long as programming them takes on hardware.
 //!
-//! Machines for tests rarely have counters, and a clock in their place costs nothing to place. The
-//! model makes each write and read of a counter's registers last as long as it does in Linux on
-//! hardware; what it counts is the thread's time.
+//! Test machines rarely have counters, and placing a clock instead costs nothing. The model makes
+//! each write and read of a counter's registers take as long as it does in Linux on hardware; what
+//! it counts is the thread's time.
 //!
 //! # The prices
 //! - [`WRITE_NS`], a `WRMSR` of a counter or its event select. Linux's commit b0b6a8d3be16 ("KVM:
 //!   x86/pmu: Elide WRMSRs when loading guest PMCs if values already match") replaces one write for
 //!   each counter by one `RDPMC`, and thereby saves 900 cycles on an AMD Turin, which has six, and
 //!   1000 on an Intel Emerald Rapids, which has eight and at least three fixed ones: 90 to 150
-//!   cycles for each write, above a read. 50 ns is 150 cycles at 3 GHz. Under a hypervisor that
+//!   cycles per write in excess of a read. 50 ns is 150 cycles at 3 GHz. Under a hypervisor that
 //!   intercepts the write it is a VM exit, many times as much.
-//! - [`READ_NS`], an `RDPMC`: an assumption, a third of a write; all designs pay it alike.
+//! - [`READ_NS`], an `RDPMC`: an assumption, a third of a write; all designs pay it equally.
 //! - What Linux writes (`arch/x86/events/core.c`): for an event that is placed, its counter's start
 //!   and its event select; for one that is removed, its event select, after a read of its counter.
 
@@ -37,12 +37,12 @@ pub(super) struct PricedPmu {
     due: Due,
 }
 
-/// Whether events of the same kind have one counter.
+/// Whether events of the same kind share one counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sharing {
     /// No: each is programmed when it is placed, and stopped when it is removed, as in Linux.
     Apart,
-    /// Yes, and it goes on counting when none of them is placed, as on submeter's counters.
+    /// Yes, and it continues to count when none of them is placed, as on submeter's counters.
     Shared,
 }
 
@@ -50,7 +50,7 @@ pub(super) enum Sharing {
 struct PricedCounter {
     event: Event,
     counts: bool,
-    /// The moment at which its value is known: when it was started or read.
+    /// The moment at which its value was known: when it was started or last read.
     known: u64,
 }
 
@@ -66,7 +66,7 @@ impl PricedPmu {
         }
     }
 
-    /// What was charged so far.
+    /// The total charged so far.
     #[cfg(test)]
     pub(super) fn charged_ns(&self) -> i64 {
         self.due.charged_ns
@@ -74,8 +74,8 @@ impl PricedPmu {
 }
 
 impl Pmu for PricedPmu {
-    /// Pays for the last switch too: at once, as a wait for each register would be too short to be
-    /// exact.
+    /// Also pays for the last switch: at once, since a wait for each register would be too short to
+    /// be exact.
     fn begin(&mut self, now_ns: u64) {
         self.now_ns = now_ns;
         self.moment += 1;
@@ -136,7 +136,7 @@ struct Due {
 }
 
 /// How much may be spent in advance. A thread that was preempted while it paid spent much more,
-/// which is not to count.
+/// which must not count.
 const ADVANCE_NS: i64 = 100;
 
 impl Due {
@@ -164,7 +164,8 @@ impl Due {
     }
 }
 
-/// The time that one read of the clock takes: an interval between two reads lacks that much.
+/// Returns the time that one read of the clock takes: an interval between two reads lacks that
+/// much.
 fn clock_ns() -> i64 {
     static NS: OnceLock<i64> = OnceLock::new();
     const READS: u32 = 1000;
@@ -190,7 +191,7 @@ mod tests {
     use super::super::design::{Design, Filtered, SystemWide};
     use super::*;
 
-    /// What is due is spent, and what was overspent is made good.
+    /// What is due is spent, and overspending is made good.
     #[test]
     fn what_is_due_is_spent_and_made_good() {
         const ROUNDS: u32 = 2000;
@@ -217,7 +218,7 @@ mod tests {
         }
     }
 
-    /// What a switch between siblings is charged, once both were visited.
+    /// Returns the charge of a switch between siblings, once both were visited.
     fn price_of<D: Design>(mut design: D, charged_ns: impl Fn(&D) -> i64) -> i64 {
         attach_all(&mut design);
         let chain = |sibling| [GroupKey(sibling), GroupKey(50)];
@@ -245,7 +246,7 @@ mod tests {
         assert_eq!(filtered(SystemWide::LeftAlone), 4 * MOVED_NS);
         // The sibling's.
         assert_eq!(scheduled(Sharing::Apart), 2 * MOVED_NS);
-        // The two counters go on; each is read once.
+        // The two counters continue; each is read once.
         assert_eq!(scheduled(Sharing::Shared), 2 * READ_NS);
     }
 }

@@ -50,7 +50,7 @@ const CONNECTIONS: usize = 8;
 const SETTLE: Duration = Duration::from_millis(3);
 /// The length of a sample.
 const SLICE: Duration = Duration::from_millis(40);
-/// How long an answer may take before it is an error.
+/// Time limit for an answer; after it, it is an error.
 const ANSWER: Duration = Duration::from_secs(20);
 /// The time until most keys are stored.
 const WARM: Duration = Duration::from_millis(500);

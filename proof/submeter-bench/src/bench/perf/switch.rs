@@ -132,7 +132,7 @@ fn params(case: &'static str) -> Params {
     Params::from([("part", Param::word("switch")), ("case", Param::word(case))])
 }
 
-/// One read of the clock that switches use, and one of the kernel's.
+/// Measures one read of the clock that switches use, and one of the kernel's.
 fn clock(cpu: usize) -> Vec<Cell> {
     let chosen = move || {
         on_cpu(cpu, || {

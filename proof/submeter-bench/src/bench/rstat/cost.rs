@@ -28,7 +28,7 @@ const CLEAN: [usize; 2] = [1_000_000, 10_000];
 const MEMORY_BYTES_MIN: u64 = 2 << 30;
 /// Children per parent, if there are many groups.
 const SIBLINGS: usize = 1000;
-/// The length of the order in which leaves are updated, over and over.
+/// The length of the order in which leaves are updated repeatedly.
 const ORDER: usize = 1024;
 /// Flushes per sample.
 const FLUSHES: usize = 8;
@@ -94,8 +94,8 @@ impl Updates {
 
 /// The loops: each adds 1 to the first metric of one leaf, or of leaves in scattered order.
 ///
-/// No variant's name means two things: with one leaf, `submeter` and `rseq_inc` hold its word; the
-/// words of a thousand leaves are not held, and there `submeter_group` and `rseq_add` look them up.
+/// No variant's name has two meanings: with one leaf, `submeter` and `rseq_inc` hold its word; with
+/// a thousand leaves the words are not held, and `submeter_group` and `rseq_add` look them up.
 fn updates(one: bool) -> io::Result<Vec<Updates>> {
     let shape = Shape::tens(METRICS);
     let leaves = order(&shape);
@@ -152,7 +152,7 @@ fn over(
     move |n| leaves.iter().cycle().take(n as usize).for_each(|&leaf| act(leaf))
 }
 
-/// Leaves in scattered order, each about equally often.
+/// Returns leaves in scattered order, each about equally often.
 fn order(shape: &Shape) -> Vec<u32> {
     let leaves = shape.groups() - SIBLINGS;
     // 367 and 1,000 have no common divisor: consecutive leaves are far apart, and each comes once

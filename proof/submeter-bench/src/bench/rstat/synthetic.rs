@@ -1,5 +1,5 @@
-//! The synthetic workload: one thread flushes the whole tree over and over, the others update
-//! random leaves.
+//! The synthetic workload: one thread flushes the whole tree repeatedly, the others update random
+//! leaves.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,7 +30,7 @@ const BATCH: u64 = 64;
 pub(super) enum Load {
     /// As fast as possible: a design with faster updates has more to flush.
     Free,
-    /// A fixed number per flush, and no more until the next one begins.
+    /// A fixed number per flush, and no further ones until the next flush begins.
     Equal,
 }
 

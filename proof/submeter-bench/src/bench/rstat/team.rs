@@ -25,7 +25,7 @@ pub(super) fn together<S, T: Send>(
             scope.spawn(move || {
                 let prepared = set_affinity(&[cpu]).and_then(|()| prepare(index));
                 if prepared.is_err() {
-                    // Relaxed: the barrier orders it before the look.
+                    // Relaxed: the barrier orders it before the check.
                     failed.store(true, Ordering::Relaxed);
                 }
                 start.wait();
@@ -72,7 +72,7 @@ mod tests {
         let worked = AtomicBool::new(false);
         let prepare = |index| if index == 1 { Err(io::Error::other("no room")) } else { Ok(()) };
         let error = together(&[cpu, cpu], prepare, |_, ()| {
-            // Relaxed: looked at after the threads were joined.
+            // Relaxed: read after the threads were joined.
             worked.store(true, Ordering::Relaxed);
         });
         assert_eq!(error.expect_err("refused").to_string(), "no room");

@@ -1,4 +1,4 @@
-//! The process of a world: what it says of itself, what it is asked for, and how it answers.
+//! The process of a world: what it reports about itself, what it is asked for, and how it answers.
 
 use std::fmt;
 use std::io::{self, BufRead, Write};
@@ -21,7 +21,7 @@ pub(super) struct Said {
     pub(super) build: String,
     pub(super) backend: String,
     pub(super) backend_reason: String,
-    /// Whether its self-test came to no end, as on a machine that is too busy.
+    /// Whether its self-test was inconclusive, as on a machine that is too busy.
     pub(super) is_inconclusive: bool,
     pub(super) by_visits: bool,
     /// Whether a perf page tells a thread that it was switched out.
@@ -59,12 +59,12 @@ impl fmt::Display for Said {
     }
 }
 
-/// What is asked for: a sample.
+/// A request for a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ask {
     pub(super) operation: Operation,
     pub(super) all_cpus: bool,
-    /// Whether of what stands beside the operation.
+    /// Whether it is for the naive equivalent of the operation.
     pub(super) naive: bool,
 }
 
@@ -94,7 +94,7 @@ impl Child {
     /// Starts `program`, which is this one, in `world`.
     ///
     /// # Errors
-    /// The system's, or the first line of what the process said instead of an answer.
+    /// The system's error, or the first line that the process printed instead of an answer.
     pub(super) fn start(world: &World, program: &Path) -> io::Result<Child> {
         let mut command = world.command(program);
         command.args(["--world", world.name]);
@@ -102,7 +102,8 @@ impl Child {
         Ok(Child { asked, said })
     }
 
-    /// Has it take a sample: the nanoseconds of one operation, and whether it was disturbed.
+    /// Makes the process take a sample: the nanoseconds of one operation, and whether it was
+    /// disturbed.
     ///
     /// # Errors
     /// When the process has ended, or cannot measure.
@@ -111,11 +112,11 @@ impl Child {
     }
 }
 
-/// Enters the world of this name, says what is found in it, and takes the samples that standard
-/// input asks for until it ends.
+/// Enters the world of this name, reports what it finds there, and takes the samples that standard
+/// input asks for until that ends.
 ///
 /// # Errors
-/// That there is no such world, what it lacks, or what a measurement lacks.
+/// There is no such world, it lacks something, or a measurement lacks something.
 pub(crate) fn measure_in(name: &str) -> io::Result<()> {
     let world = World::named(name);
     let world = world.ok_or_else(|| io::Error::other(format!("there is no world {name}")))?;
@@ -135,11 +136,11 @@ pub(crate) fn measure_in(name: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// What a process measures.
+/// The operations that a process measures.
 struct Measured {
     cpus: Vec<usize>,
     _ours: Ours,
-    /// By operation: ours, and what stands beside it.
+    /// By operation: ours, and the naive equivalent.
     works: Vec<[Work; 2]>,
 }
 
@@ -155,8 +156,8 @@ impl Measured {
         let work = &self.works[ask.operation as usize][usize::from(ask.naive)];
         let cpus = if ask.all_cpus { &self.cpus[..] } else { &self.cpus[..1] };
         let batch = ask.operation.batch();
-        // What a thread does at its first update is not the operation: it registers, opens the page
-        // of its clock, and finds nothing in its caches.
+        // A thread's first update is not the operation: it registers, opens the page of its clock,
+        // and finds nothing in its caches.
         let first = |_| work(batch);
         let (rates, disturbed) = rates_after(cpus, batch, &first, &|_, times| work(times))?;
         Ok((cpus.len() as f64 * 1e9 / rates.iter().sum::<f64>(), disturbed))

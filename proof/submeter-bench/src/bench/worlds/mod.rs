@@ -1,9 +1,9 @@
 //! The `worlds` table: what operations cost in the worlds that programs are deployed in, beside
 //! what a program without submeter would do.
 //!
-//! Each world is a process, which this program starts and which stays up; a sample is asked for by
-//! a line and answered by a line. So all worlds take turns within milliseconds, and between its
-//! samples a process sleeps.
+//! Each world is a process, which this program starts and which stays up; a sample is requested by
+//! a line and answered by a line. All worlds therefore take turns within milliseconds, and a
+//! process sleeps between its samples.
 
 mod child;
 mod operations;
@@ -25,9 +25,9 @@ use operations::Operation;
 pub(crate) use child::measure_in;
 
 const TABLE: &str = "worlds";
-/// The variant that is not a world: it is measured in the first that there is.
+/// The variant that is not a world: it is measured in the first available one.
 const NAIVE: &str = "naive";
-/// How often a world is tried whose self-test comes to no end, as where other programs want the
+/// How often a world is retried if its self-test is inconclusive, as where other programs want the
 /// CPUs.
 const TRIES: u32 = 5;
 
@@ -35,7 +35,7 @@ const TRIES: u32 = 5;
 ///
 /// # Errors
 /// When the CPUs of this process cannot be determined, or a world is not what it should be although
-/// this machine lacks nothing: then a row would show another world than its name.
+/// this machine lacks nothing: the row would then show a world other than its name says.
 pub(crate) fn plan() -> io::Result<Plan> {
     let (mut up, mut notes, mut absent) = (Vec::new(), Vec::new(), Vec::new());
     let mut complete = false;
@@ -50,7 +50,7 @@ pub(crate) fn plan() -> io::Result<Plan> {
                 notes.push(format!("{} is {}", world.name, child.said));
                 up.push((world.name, Rc::new(RefCell::new(child))));
             }
-            // On this machine the difference has no other reason than a mistake.
+            // On this machine only a mistake can explain the difference.
             (Some(child), Some(why))
                 if complete && world.libc.is_none() && !child.said.is_inconclusive =>
             {
@@ -92,7 +92,7 @@ fn cell(variant: &'static str, child: &Rc<RefCell<Child>>, ask: Ask) -> Cell {
     })
 }
 
-/// Starts the process of a world, or another where its self-test came to no end; says in what that
+/// Starts the process of a world, or another one if its self-test was inconclusive. Says how it
 /// differs from its world, or why there is none.
 fn start(world: &'static World) -> Result<(Child, Option<String>), String> {
     let own = env::current_exe().map_err(|error| error.to_string())?;
@@ -111,7 +111,7 @@ fn start(world: &'static World) -> Result<(Child, Option<String>), String> {
     }
 }
 
-/// Finds this program as it was built for another libc, in the same profile.
+/// Finds the build of this program for another libc, in the same profile.
 fn built_for(own: &Path, libc: &str) -> Result<PathBuf, String> {
     let triple = format!("{}-unknown-linux-{libc}", env::consts::ARCH);
     let found = || {
@@ -127,7 +127,7 @@ fn built_for(own: &Path, libc: &str) -> Result<PathBuf, String> {
     })
 }
 
-/// Says in what a process differs from its world.
+/// Says how a process differs from its world.
 fn difference(world: &World, said: &Said) -> Option<String> {
     let (backend, by_page) = (world.backend, !world.refuses_perf_events);
     if said.build != Said::build() {
@@ -161,7 +161,7 @@ mod tests {
         }
     }
 
-    /// A process in another world than its row is told.
+    /// A process in a world other than its row's is reported.
     #[test]
     fn a_process_in_another_world_is_told() {
         let world = |name| World::named(name).expect("known");

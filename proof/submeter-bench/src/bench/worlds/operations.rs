@@ -1,4 +1,4 @@
-//! What is measured in each world, and what a program without submeter would do in its place.
+//! What is measured in each world, and what a program without submeter would do instead.
 
 use std::cell::Cell;
 use std::hint::black_box;
@@ -17,18 +17,18 @@ use crate::bench::threads::Work;
 
 /// Leaves of the tree; a power of two, so that an index is masked.
 const LEAVES: usize = 1024;
-/// Leaves of one parent, and parents of one group above.
+/// Number of leaves per parent, and of parents per group above.
 const SIBLINGS: usize = 10;
 /// Levels from a leaf to the root.
 const LEVELS: usize = 4;
 /// Groups that are entered in turn.
 const ENTERED: usize = 6;
-/// What one charge asks for.
+/// The amount of one charge.
 const AMOUNT: u64 = 64;
-/// A limit that is never near.
+/// A limit that is never close.
 const FAR: u64 = 1 << 40;
 
-/// What is done.
+/// The measured operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     Add,
@@ -58,13 +58,13 @@ impl Operation {
         }
     }
 
-    /// Returns whether it is told apart where all CPUs do it at once. A switch shares nothing.
+    /// Returns whether it has separate rows for all CPUs at once. A switch shares nothing.
     pub(super) fn is_shared(self) -> bool {
         self != Operation::Switch
     }
 
-    /// Returns how many are done between two clock reads: long beside the read, and short beside
-    /// the gap by which a preemption is told.
+    /// Returns the number of operations between two clock reads: long compared with the read, and
+    /// short compared with the gap that reveals a preemption.
     pub(super) fn batch(self) -> u32 {
         match self {
             Operation::Switch => 128,
@@ -133,7 +133,7 @@ impl Ours {
                     drop(charge);
                 }
             }),
-            // To enter a group and to return are two.
+            // Entering a group and returning are two switches.
             Operation::Switch => Arc::new(move |times| {
                 let _home = home.enter();
                 (0..times as usize / 2).for_each(|n| leaves[n % ENTERED].run(held));
@@ -144,7 +144,7 @@ impl Ours {
 
 /// What programs have without submeter.
 pub(super) struct Naive {
-    /// An atomic for each group, by level; leaves lie close, as in a vector of structures.
+    /// An atomic for each group, by level; leaves are adjacent, as in a vector of structures.
     leaves: Vec<Atomic>,
     parents: Vec<AtomicU64>,
     above: Vec<AtomicU64>,
@@ -174,7 +174,7 @@ impl Naive {
         }
     }
 
-    /// Counts one on each level.
+    /// Adds one on each level.
     #[inline]
     fn count(&self, leaf: usize) {
         let Atomic { count, parent } = &self.leaves[leaf];
@@ -184,7 +184,7 @@ impl Naive {
         }
     }
 
-    /// Returns the loop that stands beside `operation`.
+    /// Returns the naive equivalent of `operation`, as a loop.
     pub(super) fn work(self: &Arc<Naive>, operation: Operation) -> Work {
         let naive = Arc::clone(self);
         match operation {
@@ -216,14 +216,14 @@ impl Naive {
     }
 }
 
-/// Keeps what stands before it and after it from becoming nothing together.
+/// Keeps the compiler from cancelling what precedes it against what follows it.
 #[inline]
 fn held() {
     // SeqCst: for the compiler only; it emits no instruction.
     compiler_fence(Ordering::SeqCst);
 }
 
-/// Calls `update` with the numbers of leaves in no order.
+/// Calls `update` with the numbers of leaves in scattered order.
 #[inline(always)]
 fn at_random(times: u32, mut update: impl FnMut(usize)) {
     thread_local!(static STATE: Cell<u32> = const { Cell::new(1) });
@@ -267,7 +267,7 @@ mod tests {
     fn the_naive_peers_do_the_same() {
         let naive = Arc::new(Naive::new());
         Operation::ALL.iter().for_each(|&operation| naive.work(operation)(TIMES));
-        // Relaxed: this thread did it all.
+        // Relaxed: this thread did everything.
         let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
         let all = |words: &[AtomicU64]| words.iter().map(load).sum();
         let leaves: u64 = naive.leaves.iter().map(|leaf| load(&leaf.count)).sum();

@@ -1,4 +1,4 @@
-//! Axes: the position of each value, and which values get a grid line.
+//! Axes: the position of each value, and the values that get a grid line.
 //!
 //! plotters has different types for linear and logarithmic axes, and picks its own ticks. One type
 //! for both keeps each plot a single function, and lets an axis show the measured values.

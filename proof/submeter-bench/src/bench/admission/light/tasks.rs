@@ -1,5 +1,5 @@
-//! Clients that are tasks of a runtime with a worker for each CPU: work that waits has no thread,
-//! and the kernel has no more threads to run than CPUs.
+//! Clients that are tasks of a runtime with a worker per CPU: waiting work has no thread, and the
+//! kernel has no more threads to run than CPUs.
 
 use std::sync::{Arc, mpsc};
 use std::time::Instant;
@@ -22,7 +22,7 @@ impl Act {
 }
 
 impl Door {
-    /// Has a request of a tenant, the second of which is the light one, act once it is let in.
+    /// Makes a request of a tenant act once it is admitted; tenant 1 is the light one.
     async fn pass_task(&self, tenant: usize, group: &Group, act: impl Future<Output = ()>) {
         match self.variant {
             Variant::Alone | Variant::NoQueue => act.await,
@@ -39,13 +39,13 @@ impl Door {
     }
 }
 
-/// Light requests come from outside of the runtime, and each is a task.
+/// Measures with light requests from outside of the runtime, each of which is a task.
 pub(super) fn measure(cpus: usize, variant: Variant, act: Act) -> Seen {
     let (_tree, [heavy, light]) = tree(false);
     let (door, clients) = (Door::new(cpus, variant, &heavy), Arc::new(Heavy::default()));
     let mut runtime = Builder::new_multi_thread();
-    // As the page of `admission` says: otherwise a light request waits for many heavy polls before
-    // a worker that is busy looks for it.
+    // As the page of `admission` recommends: otherwise a light request waits for many heavy polls
+    // before a busy worker looks for it.
     runtime.worker_threads(cpus).global_queue_interval(1).event_interval(1);
     let runtime = runtime.enable_time().build().expect("a runtime");
     for _ in 0..variant.clients() {
@@ -54,7 +54,7 @@ pub(super) fn measure(cpus: usize, variant: Variant, act: Act) -> Seen {
             while clients.goes_on() {
                 door.pass_task(0, &heavy, act.in_task(&heavy)).await;
                 clients.count();
-                // As between the requests of a connection, the runtime says what is next.
+                // As between the requests of a connection, the runtime decides what runs next.
                 yield_now().await;
             }
         });

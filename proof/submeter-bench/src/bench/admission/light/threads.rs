@@ -1,4 +1,4 @@
-//! Clients that are threads: of those that have a place, the kernel says which has a CPU.
+//! Clients that are threads: the kernel decides which of those with a place has a CPU.
 
 use std::fs;
 use std::thread;
@@ -20,7 +20,7 @@ impl Act {
 }
 
 impl Door {
-    /// Has a request of a tenant, the second of which is the light one, act once it is let in.
+    /// Makes a request of a tenant act once it is admitted; tenant 1 is the light one.
     fn pass<T>(
         &self,
         runtime: &Runtime,
@@ -69,7 +69,7 @@ pub(super) fn measure(cpus: usize, variant: Variant, act: Act) -> Seen {
     })
 }
 
-/// Returns for how long the calling thread could run and had no CPU, where the kernel counts it.
+/// Returns for how long the calling thread was runnable without a CPU, where the kernel counts it.
 fn waited_for_cpu() -> Option<Duration> {
     let counts = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     counts.split(' ').nth(1)?.parse().ok().map(Duration::from_nanos)

@@ -50,7 +50,7 @@ impl ListHead {
     }
 
     fn join(&self, previous: u32, next: u32) {
-        // Relaxed, both: with the lock held; a look without it may be out of date, as in Linux.
+        // Relaxed, both: with the lock held; a check without it may be out of date, as in Linux.
         self.link_of(previous).next.store(next, Ordering::Relaxed);
         self.link_of(next).previous.store(previous, Ordering::Relaxed);
     }

@@ -53,7 +53,7 @@ pub(in crate::bench::rstat) struct Scratch {
     flushed: AtomicU32,
 }
 
-/// Right beside the fields that updates read, as before the third patch.
+/// Directly beside the fields that updates read, as before the third patch.
 #[derive(Default)]
 pub(in crate::bench::rstat) struct Near(Scratch);
 

@@ -60,7 +60,7 @@ impl Shape {
         shape
     }
 
-    /// Returns how many groups there are.
+    /// Returns the number of groups.
     pub(super) fn groups(&self) -> usize {
         self.parents.len()
     }

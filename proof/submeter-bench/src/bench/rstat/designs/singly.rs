@@ -44,7 +44,7 @@ impl Singly {
     }
 
     fn set_next(&self, group: u32, next: u32) {
-        // Relaxed: with the lock held; a look without it may be out of date, as in Linux.
+        // Relaxed: with the lock held; a check without it may be out of date, as in Linux.
         self.0[group as usize].next.store(next, Ordering::Relaxed);
     }
 

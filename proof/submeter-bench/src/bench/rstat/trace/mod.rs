@@ -95,7 +95,7 @@ impl Trace {
     /// Reads the recording that comes with the program.
     ///
     /// # Panics
-    /// When it is not whole. A test reads it.
+    /// When it is incomplete. A test reads it.
     pub(super) fn shipped() -> Trace {
         let from = StreamingDecoder::new(SHIPPED).expect("compressed with zstd");
         let mut bytes = Bytes { from, offset: 0 };
@@ -223,7 +223,7 @@ fn shape(named: &[String], metrics: usize) -> Result<Shape, String> {
     Ok(Shape { parents: parents.collect(), metrics, paths })
 }
 
-/// Returns the path of the group above.
+/// Returns the path of the parent group.
 fn parent(path: &str) -> Option<&str> {
     let (above, name) = path.rsplit_once('/')?;
     match (above, name) {
