@@ -61,6 +61,8 @@ const STACK: usize = 256 << 10;
 /// places are taken, a newcomer takes one from its own user or from a user who has more: that of a
 /// process that has asked nothing yet, or else one of the user who has the most.
 pub struct SocketServer {
+    /// The process that serves. A forked child has a copy of this, and none of the threads.
+    process: u32,
     path: PathBuf,
     /// The device and number of the socket's file: another server's may stand at `path` by now.
     file: (u64, u64),
@@ -187,7 +189,8 @@ impl SocketServer {
         let accepts = Builder::new().name("bank".to_owned()).spawn(move || {
             accept(&listener, &stopped, &serving, &bank, by_user);
         })?;
-        Ok(Self { path, file, lock, shared, stop, accepts: Some(accepts) })
+        let process = std::process::id();
+        Ok(Self { process, path, file, lock, shared, stop, accepts: Some(accepts) })
     }
 }
 
@@ -390,6 +393,9 @@ fn reply<B: Operate>(asked: Asked, bank: &B, caller: &Caller) -> Result<Replied,
 
 impl Drop for SocketServer {
     fn drop(&mut self) {
+        if self.process != std::process::id() {
+            return;
+        }
         // Not by closing it: a forked child may have a copy.
         let _ = self.stop.shutdown(Shutdown::Both);
         let _ = self.accepts.take().map(JoinHandle::join);
@@ -419,6 +425,21 @@ impl std::fmt::Debug for SocketServer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Ledger, MemoryBank, Past, SocketBank};
+
+    /// A forked child that drops its copy does not end its parent's server.
+    #[test]
+    fn a_child_leaves_its_parents_server_alone() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("bank");
+        let ledger = Ledger::new(Duration::from_secs(15), Past::None);
+        let bank = Arc::new(MemoryBank::from(ledger));
+        let mut server = SocketServer::start(&path, 0o600, bank).expect("a new path");
+        server.process += 1;
+        let _parents = server.stop.try_clone().expect("a descriptor");
+        drop(server);
+        SocketBank::new(&path).learns().expect("served");
+    }
 
     /// No user keeps others out, whatever it asks, and no silent process keeps any out.
     #[test]
