@@ -17,6 +17,8 @@ pub struct Fleet {
     shared: Arc<Shared>,
     events: Sender<Event>,
     keeper: Option<JoinHandle<()>>,
+    /// The process that has the threads. A forked child has a copy of this without them.
+    process: u32,
 }
 
 /// Counts of exchanges with the bank, by outcome.
@@ -74,7 +76,7 @@ impl Driver {
             drop(requests);
             asker.join().expect("it catches panics");
         })?;
-        Ok(Fleet { shared, events, keeper: Some(keeper) })
+        Ok(Fleet { shared, events, keeper: Some(keeper), process: std::process::id() })
     }
 }
 
@@ -161,10 +163,33 @@ impl Fleet {
 
 impl Drop for Fleet {
     fn drop(&mut self) {
+        if self.process != std::process::id() {
+            return;
+        }
         // Neither fails unless the thread has panicked, which it has reported.
         let _ = self.events.send(Event::Stop);
         if let Some(keeper) = self.keeper.take() {
             let _ = keeper.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use submeter::{Schema, Tree};
+    use submeter_bank::MemoryBank;
+
+    use super::*;
+
+    /// A forked child that drops its copy waits for no thread of its parent.
+    #[test]
+    fn a_child_leaves_its_parents_threads_alone() {
+        let tree = Tree::new(Schema::builder().build().expect("a schema")).expect("a tree");
+        let bank = MemoryBank::new(std::time::Duration::from_secs(15));
+        let mut fleet = Driver::new(&tree, "web-1").start(bank).expect("threads");
+        let (shared, _parents) = (Arc::clone(&fleet.shared), fleet.events.clone());
+        fleet.process += 1;
+        drop(fleet);
+        assert_eq!(Arc::strong_count(&shared), 2, "the keeper has the other");
     }
 }

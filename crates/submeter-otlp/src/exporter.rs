@@ -22,6 +22,8 @@ use crate::worker::{Order, Worker};
 pub struct Exporter {
     /// `None` if the environment switches exports off, and after the end.
     thread: Option<(SyncSender<Order>, JoinHandle<()>)>,
+    /// The process that has the thread. A forked child has a copy of this without it.
+    process: u32,
     stats: Arc<Mutex<Stats>>,
 }
 
@@ -33,15 +35,15 @@ impl Exporter {
 
     fn run(settings: Builder) -> Result<Exporter, SettingError> {
         let client = client(&settings)?;
-        let stats = Arc::new(Mutex::new(Stats::default()));
+        let (stats, process) = (Arc::new(Mutex::new(Stats::default())), std::process::id());
         if settings.disabled {
-            return Ok(Exporter { thread: None, stats });
+            return Ok(Exporter { thread: None, process, stats });
         }
         let worker = Worker::new(settings, client, Arc::clone(&stats));
         let (send, orders) = sync_channel(1);
         let named = thread::Builder::new().name("submeter-otlp".into());
         let thread = named.spawn(move || worker.run(&orders)).map_err(SettingError::thread)?;
-        Ok(Exporter { thread: Some((send, thread)), stats })
+        Ok(Exporter { thread: Some((send, thread)), process, stats })
     }
 
     /// Exports now instead of at the end of the interval, and waits for the answer.
@@ -50,6 +52,7 @@ impl Exporter {
     /// When the receiver has not accepted it. Nothing is lost: it is sent again.
     pub fn export(&self) -> Result<(), ExportError> {
         match &self.thread {
+            Some(_) if self.is_copy() => Err(elsewhere()),
             Some((orders, _)) => ask(orders, Order::Export),
             None => Ok(()),
         }
@@ -69,8 +72,15 @@ impl Exporter {
         self.stats.lock().clone()
     }
 
+    fn is_copy(&self) -> bool {
+        self.process != std::process::id()
+    }
+
     fn end(&mut self) -> Result<(), ExportError> {
         let Some((orders, thread)) = self.thread.take() else { return Ok(()) };
+        if self.is_copy() {
+            return Err(elsewhere());
+        }
         let result = ask(&orders, Order::Stop);
         let ended = thread.join();
         result.and(ended.map_err(|_| gone()))
@@ -110,7 +120,32 @@ fn ask(orders: &SyncSender<Order>, order: impl Fn(Answer) -> Order) -> Result<()
     answer.recv().map_err(|_| gone())?
 }
 
+fn elsewhere() -> ExportError {
+    let text = "the thread `submeter-otlp` belongs to the parent process: start another exporter";
+    ExportError::refused(text.into())
+}
+
 /// Reached only by a defect of this crate, or by an aggregator that panicked.
 fn gone() -> ExportError {
     ExportError::refused("the thread `submeter-otlp` has panicked: see its message".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use submeter::{Schema, Tree};
+
+    use super::*;
+
+    /// A forked child waits for no thread of its parent.
+    #[test]
+    fn a_child_exports_nothing_and_waits_for_nothing() {
+        let tree = Tree::new(Schema::builder().build().expect("a schema")).expect("a tree");
+        let builder = Exporter::builder(&tree).endpoint("http://127.0.0.1:9");
+        let mut exporter = builder.start().expect("a thread");
+        exporter.process += 1;
+        for result in [exporter.export(), exporter.shutdown()] {
+            let error = result.expect_err("no thread here").to_string();
+            assert!(error.contains("start another exporter"), "{error}");
+        }
+    }
 }
