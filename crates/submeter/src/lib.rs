@@ -11,7 +11,7 @@
 //! ```
 //! use submeter::{Bytes, Count, Schema, Tree};
 //!
-//! // What is measured, fixed before the tree exists; the unit is part of the type.
+//! // What is measured; the unit is part of the type.
 //! let mut schema = Schema::builder();
 //! let requests = schema.counter::<Count>("requests", "Requests answered");
 //! let sent = schema.counter::<Bytes>("sent", "Bytes of answers");
@@ -37,23 +37,26 @@
 //! - **An update** ([`Group::add`]) is an add to the running CPU's own word, by a restartable
 //!   sequence where the kernel has them: no lock, no locked instruction, no system call, no
 //!   allocation, and no waiting for readers. One in 1,024, and each of 128 KiB or more of bytes,
-//!   takes sixteen times as long, because it raises the error bounds of all ancestors.
+//!   completes a *batch* and takes sixteen times as long, because it raises the error bounds of all
+//!   ancestors.
 //! - **A read** comes at three prices: [`Group::read`] is O(1) and states its error bound and its
-//!   age ([`Group::read_within`] flushes if those are too large); [`Group::sum`] is exact and costs
-//!   a flush, which visits the descendants that changed and reads one word for each 64 lines that
-//!   changed anywhere; [`Tree::snapshot`] copies the whole tree at one point in time.
-//! - **A charge** ([`Group::try_charge`]) costs about an add; near a limit, a compare-and-swap per
-//!   level up to the root.
+//!   age ([`Group::read_within`] flushes if those are too large). [`Group::sum`] is exact and costs
+//!   a *flush*, which visits the descendants that changed and reads one word for each 64 lines (of
+//!   64 bytes) that changed anywhere. [`Tree::snapshot`] copies the whole tree at one point in
+//!   time.
+//! - **A charge** ([`Group::try_charge`]) costs about an add, because each CPU has *stock* that was
+//!   charged in advance; near a limit, a compare-and-swap per level up to the root.
 //! - **A take** from a rate ([`Group::try_take`]) costs a read of the clock, and a compare-and-swap
 //!   for each rate on its way: about 100 ns with one.
-//! - [The guide](guide::costs) has a figure for every verb.
+//! - [The guide](guide::costs) has a figure for every operation.
 //! - **An idle group** costs a few hundred bytes, and nothing per CPU: per-CPU pages are allocated
 //!   when they are first written.
 //!
 //! # When not to use it
-//! - A handful of uncontended counters is enough: atomics are simpler.
-//! - Every update needs the new total.
-//! - The process may not reserve address space (1 GiB for each CPU and row, per section).
+//! - A handful of uncontended counters is enough, or every update needs the new total: atomics are
+//!   simpler.
+//! - The process may not reserve address space (1 GiB per row, several rows per CPU, for each
+//!   [section](SchemaBuilder::section)).
 //!
 //! For a single number, [`counter::PercpuCounter`] counts without a tree, and
 //! [`counter::LimitedCounter`] never exceeds a limit. [`refs`] has the reference counts that groups

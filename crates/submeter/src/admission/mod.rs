@@ -59,8 +59,8 @@
 //! A weight is set by [`Admission::set_weight`], not by [`Group::set_weight`]. The latter belongs
 //! to a rate of the schema and divides what that grants, whereas a program may have several queues,
 //! such as one for its CPUs and one for its connections, with different weights in each. Moreover,
-//! a group without a weight has a turn here with 100, as in Linux; with a rate it takes what the
-//! others leave.
+//! a group without a weight counts as one of weight 100 here, as in Linux; at a rate it gets what
+//! the others leave.
 //!
 //! # What it costs
 //! - **While nothing waits**, and no group has a limit: one atomic exchange to be admitted, one at
@@ -322,8 +322,8 @@ impl Admission {
         self.acquire_blocking(group, Duration::ZERO)
     }
 
-    /// Sets how much may be in flight in all. A higher limit admits waiters at once; a lower one
-    /// stops nothing that is in flight, and 0 admits nothing more.
+    /// Sets how much may be in flight in all groups together. A higher limit admits waiters at
+    /// once; a lower one stops nothing that is in flight, and 0 admits nothing more.
     ///
     /// # Panics
     /// In a forked child in which a thread of the parent held the lock at the fork; the other

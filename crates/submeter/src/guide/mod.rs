@@ -1,7 +1,8 @@
 //! A guide in short chapters, with programs that run.
 //!
 //! **Begin here**
-//! 1. [First steps](first_steps): a schema, a tree, groups, updates.
+//! 1. [First steps](first_steps): a schema, a tree, groups, updates; the words that all chapters
+//!    use.
 //! 2. [Kinds](kinds): counter, gauge, histogram, quota or rate?
 //! 3. [Reads](reads): what a value costs, how exact it is, and how to keep it fresh.
 //! 4. [Limits](limits): quotas, charges, refusals, rates.
@@ -14,7 +15,7 @@
 //! - [Heap](heap): who holds the memory of the process, and how to limit it.
 //! - [Exporting](exporting): which exporter, and what it does with groups that come and go.
 //! - [Testing](testing) a program that uses submeter.
-//! - [Costs](costs) of every verb.
+//! - [Costs](costs) of every operation.
 //! - [Platforms](platforms): kernels, systems, builds, and how to operate them.
 
 /// Makes a module of each chapter. The chapters are also read in the repository and on its site,

@@ -47,7 +47,6 @@ impl Group {
     /// # Panics
     /// When the limit is of another tree's schema; in a forked child in which a thread of the
     /// parent stayed behind while it set the same rate.
-    /// behind while it set the same rate.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn set_rate<U: Unit>(
         &self,
@@ -73,7 +72,7 @@ impl Group {
 
     /// Sets what this group's rate does with a take that exceeds it, and with work that it would
     /// not [admit](Group::try_admit). Rates are enforced unless they are made soft. A soft rate
-    /// shows first whom it would hit, which [`RateLimit::overdrafts`] counts.
+    /// shows whom it would hit before it is enforced: see [`RateLimit::overdrafts`].
     ///
     /// A soft rate grants what it would refuse, and takes nothing for it, so that it counts what an
     /// enforced one would refuse. Of a budget, it ignores what is [spent](Group::spend) after work
@@ -363,7 +362,7 @@ impl RateError {
         self
     }
 
-    /// Returns after which time the take would be granted if nothing else were taken: not a
+    /// Returns the time after which the take would be granted if nothing else were taken: not a
     /// nanosecond earlier, unless a share refused it ([`is_by_share`](Self::is_by_share)) and
     /// others stop contending. Returns `None` if that is never, because the amount is more than a
     /// burst: take less at once. It is also `None` where the [rate](Self::rate) is

@@ -12,14 +12,15 @@ use std::time::SystemTime;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Totals {
-    /// The number of the tree among those of all processes: random, and never used again.
+    /// A number that identifies the tree among those of all processes: random, and never used
+    /// again.
     ///
     /// A forked child has its parent's number and counts, so a reader takes the two for one. If
     /// totals are to be added up, make trees after the fork.
     pub epoch: u64,
     /// The number of the moment among those of the tree.
     pub sequence: u64,
-    /// When that was, by the clock of the process.
+    /// When the totals were read, by the clock of the process.
     pub at: SystemTime,
     /// The epochs whose totals were restored, and which therefore have ended.
     pub follows: Vec<u64>,

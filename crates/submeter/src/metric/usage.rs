@@ -34,10 +34,10 @@ pub struct Usage {
     pub peak_low: u64,
     /// The limit, if there is one.
     pub limit: Option<u64>,
-    /// Charges that this group's own limit refused.
+    /// Number of charges that this group's own limit refused.
     pub refused: u64,
-    /// Charges that were granted beyond this group's own limit, because it is soft or they were
-    /// forced.
+    /// Number of charges that were granted beyond this group's own limit, because it is soft or
+    /// they were forced.
     pub overdrafts: u64,
     /// The way in which this group's own limit treats a charge that exceeds it.
     pub mode: LimitMode,
@@ -73,8 +73,8 @@ pub struct Usage {
 pub struct UsageCounts {
     /// How often a caller was asked to pause because this group's own usage was above `high`.
     pub paused: u64,
-    /// Charges that found no room at this group's own limit, and were granted later because they
-    /// waited or something was reclaimed.
+    /// Number of charges that found no room at this group's own limit, and were granted later
+    /// because they waited or something was reclaimed.
     pub postponed: u64,
     /// How much less this group used, in total, after its own callbacks were asked to free
     /// something. It includes what other threads of the group charged or released meanwhile.

@@ -37,7 +37,8 @@
 //! - **Events** that the schema declares: a descriptor per thread for each, and per switch one
 //!   system call for all of the kernel's; [`event`](crate::SchemaBuilder::event) lists the events
 //!   without one.
-//! - **Each thread** that ever enters a group with CPU time: one page, if the clock uses perf's.
+//! - **Each thread** that ever enters a group with CPU time: one page of memory, if the clock uses
+//!   perf's.
 //! - **Observers** ([`observe`]): a call per switch, on the same read of the clock. Without any: a
 //!   load and a comparison.
 //!

@@ -50,9 +50,10 @@ impl Group {
         self.inner.quotas.usage(self.quota_slot(quota.key))
     }
 
-    /// The same as [`usage`](Group::usage), but in O(1) wherever limits are:
+    /// The same as [`usage`](Group::usage), but in O(1) whether limits are near or far:
     /// [`current`](Usage::current) counts what CPUs have in stock as held, up to 64 Ki units per
-    /// CPU for each charged group. For limits and counts, and for frequent reads in large trees.
+    /// CPU for each charged group. Use it for limits and counts, and for frequent reads in large
+    /// trees.
     ///
     /// # Panics
     /// When the quota is of another tree's schema.

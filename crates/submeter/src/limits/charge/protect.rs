@@ -22,9 +22,9 @@ use crate::tree::quotas::{Claim, Quotas};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Protection {
-    /// Not reclaimed whatever happens.
+    /// Usage that is not reclaimed, whatever happens.
     pub min: u64,
-    /// Not reclaimed while anything else can be.
+    /// Usage that is not reclaimed while anything else can be.
     pub low: u64,
 }
 

@@ -132,8 +132,8 @@ impl Group {
 }
 
 impl Charging {
-    /// Waits until `timer` is ready at most, and then returns why the wait was in vain. With a
-    /// runtime's timeout around it, the reason would be dropped with the future.
+    /// Waits at most until `timer` is ready, and then returns why the wait was in vain. A runtime's
+    /// timeout around this future would drop the reason along with it.
     ///
     /// The timer is any future, such as the runtime's sleep or the kill of another group; this
     /// crate has none of its own. It is polled only while the charge waits.

@@ -242,7 +242,7 @@ pub struct GroupLimits {
 }
 
 impl GroupLimits {
-    /// Makes one from its two halves.
+    /// Makes one from a group's path and its limits, in the syntax of [`parse`].
     ///
     /// # Errors
     /// When the path does not begin with `/` or is too long, and the same as [`parse`].

@@ -107,7 +107,7 @@ impl TimeSlice {
         TimeSlice { ns: if ns < NEVER_NS as u128 { ns as u64 } else { NEVER_NS } }
     }
 
-    /// Returns how much CPU time it is.
+    /// Returns the slice's length, in CPU time.
     #[must_use]
     pub const fn length(self) -> Duration {
         Duration::from_nanos(self.ns)

@@ -9,7 +9,7 @@ use crate::metric::schema::{Histogram, Key, Schema, SectionLayout};
 use crate::metric::unit::{Count, Unit};
 use crate::stats::rstat::{FlushReport, Flushed, GroupStats};
 
-/// Reads. Three verbs at three prices: `read` is O(1), `sum` flushes, a snapshot copies the tree.
+/// Reads. Three methods at three prices: `read` is O(1), `sum` flushes, a snapshot copies the tree.
 impl Group {
     /// Reads the total as of the last flush, own plus descendants': O(1), with an error bound and
     /// an age.

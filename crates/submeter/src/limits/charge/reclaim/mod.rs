@@ -10,7 +10,7 @@
 //! that of the callback. Other charges and releases do nothing for it.
 //!
 //! `try_charge` never calls a callback: its callers may hold locks or be signal handlers, so it
-//! never runs another tenant's code. Only `charge_reclaiming` and the verbs that wait do. They
+//! never runs another tenant's code. Only `charge_reclaiming` and charges that wait do. They
 //! queue first; the release that frees room hands it to waiters in order. A charge that asked first
 //! and then tried again would find its room taken.
 //!
@@ -160,8 +160,8 @@ impl Group {
     ///
     /// With room it costs as much as `try_charge`. Without, it costs what the callbacks do, and for
     /// each call a look at all callbacks below the limit in the way, and at the children of
-    /// protected groups in between. Callbacks are code of others, so this is a verb of its own: not
-    /// for signal handlers, nor while holding a lock that a callback takes.
+    /// protected groups in between. Callbacks are code of others, so this is a method of its own:
+    /// not for signal handlers, nor while holding a lock that a callback takes.
     ///
     /// Room that is freed for it goes to no other charge that waits or asks, except those that
     /// waited before. So room is made for these as well, or not at all.
