@@ -44,8 +44,9 @@
 //!   a *flush*, which visits the descendants that changed and reads one word for each 64 lines (of
 //!   64 bytes) that changed anywhere. [`Tree::snapshot`] copies the whole tree at one point in
 //!   time.
-//! - **A charge** ([`Group::try_charge`]) costs about an add, because each CPU has *stock* that was
-//!   charged in advance; near a limit, a compare-and-swap per level up to the root.
+//! - **A charge** ([`Group::try_charge`]) and its release cost about three adds, because each CPU
+//!   has *stock* that was charged in advance; near a limit, a compare-and-swap for each level up to
+//!   the first that still has stock.
 //! - **A take** from a rate ([`Group::try_take`]) costs a read of the clock, and a compare-and-swap
 //!   for each rate on its way: about 100 ns with one.
 //! - [The guide](guide::costs) has a figure for every operation.

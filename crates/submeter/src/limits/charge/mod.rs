@@ -95,9 +95,9 @@ impl Group {
     /// Charges `n` to this group and every ancestor, or to none. No limit is ever exceeded, and
     /// nothing that fits is refused.
     ///
-    /// Costs about an add far from all limits; near one, a compare-and-swap for each level up to
-    /// that limit, and a clone of the group's handle. For values without limits use a
-    /// [`Gauge`](crate::Gauge), which costs no clone.
+    /// With its release it costs about three adds far from all limits; near one, a compare-and-swap
+    /// for each level up to the first that still has stock, and a clone of the group's handle. For
+    /// values without limits use a [`Gauge`](crate::Gauge), which costs no clone.
     ///
     /// A refusal allocates, and so does a group's first charge, even of 0. A signal handler may
     /// therefore charge only groups that were charged before, and only amounts that cannot be

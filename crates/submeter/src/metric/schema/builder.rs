@@ -416,10 +416,11 @@ impl SchemaBuilder {
     /// ```
     ///
     /// # Errors
-    /// When a name is empty, repeated or not `[a-z][a-z0-9_]*`; when there are more than
-    /// [`WORDS_MAX`] words in a section, [`METRICS_MAX`] metrics, [`SECTIONS_MAX`] sections, or one
-    /// counter of CPU time; when there is a second [`ThreadMeter`], or a count of it already has a
-    /// counter or does not exist.
+    /// When a name of a metric or a section is empty, repeated or not `[a-z][a-z0-9_]*`; when there
+    /// are more than [`WORDS_MAX`] words in a section, [`METRICS_MAX`] metrics, [`SECTIONS_MAX`]
+    /// sections, or one counter of CPU time; when something that needs that counter, such as a
+    /// budget, is declared without it; when there is a second [`ThreadMeter`], or a count of it
+    /// already has a counter or does not exist.
     pub fn build(mut self) -> Result<Schema, SchemaError> {
         // After the words of metrics, whose keys have already been handed out.
         self.sections[0].words += QUOTA_WORDS * self.quotas;
