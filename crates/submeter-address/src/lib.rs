@@ -324,10 +324,10 @@ pub fn decode(text: &str) -> Result<String, AddressError> {
 impl fmt::Display for AddressError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            AddressError::Scheme => "it is no URL: begin with a scheme, as in http://",
-            AddressError::Space => "it has white space: write %20 for a space",
-            AddressError::Escape => "a % begins no escape: write %25 for it",
-            AddressError::Text => "what it escapes is not UTF-8",
+            AddressError::Scheme => "not a URL: begin with a scheme, as in http://",
+            AddressError::Space => "it contains white space: write %20 for a space",
+            AddressError::Escape => "invalid percent escape: write %25 for a literal %",
+            AddressError::Text => "percent escapes are not valid UTF-8",
         })
     }
 }

@@ -9,7 +9,7 @@ const LEN_MAX: usize = 1024;
 /// Returns why strangers may not send this as a name: names are kept, listed and printed.
 pub(crate) fn check_name(what: &str, given: &str) -> Result<(), String> {
     if given.is_empty() || given.len() > LEN_MAX {
-        return Err(unfit(what, given, "it must have 1 to 1024 bytes"));
+        return Err(unfit(what, given, "must be 1 to 1024 bytes long"));
     }
     if given.chars().any(char::is_control) {
         return Err(unfit(what, given, "remove the control characters"));

@@ -272,8 +272,8 @@ impl Ledger {
         let others = self.leases - self.holders.get(&id).map_or(0, Account::occupies);
         if others + wants.len().max(1) > self.leases_max {
             return Err(RefusedError(format!(
-                "request of {:?} for {} leases beside {others}, where the ledger keeps at most {}: \
-                 wait until others end, or raise that number",
+                "request of {:?} for {} leases, besides {others}, exceeds the ledger's maximum of \
+                 {}: wait until others end, or raise the maximum",
                 request.member,
                 wants.len(),
                 self.leases_max
@@ -340,7 +340,7 @@ impl Ledger {
 pub(crate) fn by_budget(request: &Request) -> Result<BTreeMap<&Budget, &Want>, RefusedError> {
     if request.wants.len() > WANTS_MAX {
         return Err(RefusedError(format!(
-            "a request of {} budgets: ask for at most {WANTS_MAX}",
+            "request for {} budgets: ask for at most {WANTS_MAX}",
             request.wants.len()
         )));
     }
@@ -478,8 +478,8 @@ impl LimitError {
     pub(crate) fn leasable(budget: &Budget, limit: u64, floors: u64) -> Result<u64, Self> {
         limit.checked_sub(floors).ok_or_else(|| {
             Self(format!(
-                "{budget}: floors of {floors} in all exceed the limit of {limit}: raise the limit \
-                 or lower the floors"
+                "{budget}: floors of {floors} in total exceed the limit of {limit}: raise the \
+                 limit or lower the floors"
             ))
         })
     }

@@ -3,7 +3,7 @@
 /// Returns the remedy: for a timeout, or else by the text of the error.
 pub(crate) fn remedy(is_timeout: bool, error: &str) -> &'static str {
     if is_timeout {
-        return "no answer in time: see whether it can be reached, and what keeps it busy";
+        return "no answer in time: check whether it can be reached, and what keeps it busy";
     }
     untrusted(error).unwrap_or("start it, or wait for it")
 }
@@ -16,16 +16,16 @@ fn untrusted(error: &str) -> Option<&'static str> {
     let causes = [
         (
             "CaUsedAsEndEntity",
-            "its certificate is an authority's, as `openssl req -x509` makes them unless told \
-             otherwise: make one with basicConstraints=CA:FALSE",
+            "its certificate is a CA certificate, the default of `openssl req -x509`: make one \
+             with basicConstraints=CA:FALSE",
         ),
         (
             "not valid for name",
-            "its certificate has another name: name the server as that does, or make one for this \
-             name",
+            "its certificate is for another name: use that name for the server, or make one for \
+             this name",
         ),
         ("expired", "its certificate has expired: renew it"),
-        ("not valid yet", "its certificate is not valid yet: set the clocks right, or renew it"),
+        ("not valid yet", "its certificate is not valid yet: correct the clocks, or renew it"),
     ];
     let known = causes.iter().find(|(part, _)| why.contains(part));
     Some(known.map_or("no trusted authority has signed its certificate", |(_, what)| what))

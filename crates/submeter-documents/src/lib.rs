@@ -377,7 +377,7 @@ impl State {
 
 impl fmt::Display for WithdrawnError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the answer was withdrawn, as newer ones took its place: ask again")
+        f.write_str("the answer was superseded by newer ones: ask again")
     }
 }
 

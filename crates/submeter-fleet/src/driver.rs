@@ -145,7 +145,7 @@ impl Driver {
         least: u64,
         outage: Outage,
     ) -> Result<(), Error> {
-        assert!(!self.limits.contains(budget), "{budget} was added before");
+        assert!(!self.limits.contains(budget), "{budget} was already added");
         self.limits.add(budget, limit)?;
         self.holder.add(budget.clone(), least, outage);
         self.holder.limit(budget, &mut self.limits);

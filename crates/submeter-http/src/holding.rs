@@ -68,7 +68,7 @@ where
             }
         }
         let Projected::Runs { future, held } = self.project() else {
-            unreachable!("it waits no longer")
+            unreachable!("it no longer waits")
         };
         let response = ready!(future.poll(context))?;
         Poll::Ready(Ok(response.map(|body| AdmittedBody::new(body, held.take()))))

@@ -47,7 +47,7 @@ impl Metrics for HttpMetrics {
             requests: schema.counter("http_requests", "Requests received"),
             active: schema.gauge("http_active_requests", "Requests whose responses have not ended"),
             errors: schema.counter("http_errors", "Responses that failed"),
-            aborted: schema.counter("http_aborted", "Requests given up before the response ended"),
+            aborted: schema.counter("http_aborted", "Requests abandoned before the response ended"),
             request_bytes: schema.counter("http_request_bytes", "Bytes of request bodies read"),
             response_bytes: schema.counter("http_response_bytes", "Bytes of response bodies"),
             duration: schema.histogram(

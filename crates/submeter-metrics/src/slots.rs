@@ -8,8 +8,8 @@ const BUCKETS: Buckets = Buckets::powers(2, 42);
 /// Names and help texts of [`Losses`], in their order.
 pub(crate) const LOSSES: [(&str, &str); 3] = [
     ("metrics_unplaced_updates", "Updates of metrics for which there was no slot"),
-    ("metrics_unplaced_increments", "What was added to counters without a slot"),
-    ("metrics_unfit_values", "Values that are no number, too large, or below 0 in a histogram"),
+    ("metrics_unplaced_increments", "Amounts added to counters without a slot"),
+    ("metrics_unfit_values", "Values that are not numbers, too large, or below 0 in a histogram"),
 ];
 
 /// How many metrics of each kind a [`Recorder`](crate::Recorder) has room for.
@@ -125,7 +125,7 @@ impl Slots {
     /// When `per_unit` is 0.
     #[must_use]
     pub fn buckets(mut self, per_unit: u32, buckets: Buckets) -> Slots {
-        assert!(per_unit > 0, "0 parts of 1: ask for at least 1, which rounds to integers");
+        assert!(per_unit > 0, "per_unit is 0: use at least 1, which rounds to integers");
         (self.per_unit, self.buckets) = (per_unit, buckets);
         self
     }

@@ -43,7 +43,7 @@ impl Builder {
     fn variables(mut self, set: &Variables<'_>) -> Result<Builder, SettingError> {
         // It would replace all others, and its contents are beyond what an exporter can do.
         if let Some(file) = set.get(FILE) {
-            set.ignored(FILE, &file, "set what it says by variables of their own");
+            set.ignored(FILE, &file, "use separate variables instead");
         }
         self.transport(set)?;
         let known = [
@@ -73,7 +73,7 @@ impl Builder {
         // All of them or none: with a part of them the process would be another one.
         let attributes = set.first(
             &["OTEL_RESOURCE_ATTRIBUTES"],
-            "write key=value,key=value, other marks as %2C",
+            "write key=value,key=value, with other characters escaped, as in %2C",
             |text| pairs(text).ok(),
         );
         for (key, value) in attributes.into_iter().flatten() {
@@ -95,7 +95,7 @@ impl Builder {
             sends |= is(item, "otlp");
             sends_none |= is(item, "none");
             if !is(item, "otlp") && !is(item, "none") {
-                set.ignored(NAME, item, "there are otlp and none");
+                set.ignored(NAME, item, "use otlp or none");
             }
         }
         sends_none && !sends
@@ -149,7 +149,7 @@ impl Variables<'_> {
     fn get(&self, name: &str) -> Option<String> {
         let value = (self.read)(name)?;
         if value.is_none() {
-            (self.warn)(format!("{name} is ignored, as it is not UTF-8"));
+            (self.warn)(format!("{name} is ignored because it is not UTF-8"));
         }
         value.map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
     }
@@ -216,8 +216,7 @@ fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
             return Err(wrong("has no value"));
         }
         let decoded = |text: &str| {
-            decode(text.trim())
-                .map_err(|error| wrong(&format!("cannot be read, or its value: {error}")))
+            decode(text.trim()).map_err(|error| wrong(&format!("or its value is invalid: {error}")))
         };
         let key = decoded(key)?;
         if key.is_empty() {
@@ -397,7 +396,7 @@ mod tests {
             ("OTEL_RESOURCE_ATTRIBUTES", "a=b,c=%ff", "key=value"),
             ("OTEL_RESOURCE_ATTRIBUTES", "a=b,=c", "key=value"),
             ("OTEL_SERVICE_NAME", "shop\0", "not UTF-8"),
-            ("OTEL_CONFIG_FILE", "otel.yaml", "variables of their own"),
+            ("OTEL_CONFIG_FILE", "otel.yaml", "separate variables"),
         ] {
             let (built, warnings) = read(&[(name, value)]);
             let [warning] = &warnings[..] else { panic!("{name}={value}: {warnings:?}") };

@@ -24,7 +24,7 @@ impl SettingError {
     }
 
     pub(crate) fn thread(source: io::Error) -> SettingError {
-        let text = format!("cannot start a thread: {source}: raise the limit of threads");
+        let text = format!("cannot start a thread: {source}: raise the thread limit");
         SettingError::io(text, source)
     }
 

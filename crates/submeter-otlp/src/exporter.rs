@@ -97,7 +97,7 @@ impl Builder {
     pub fn start(self) -> Result<Exporter, SettingError> {
         for (name, time) in [("interval", self.interval), ("timeout", self.timeout)] {
             if time.is_zero() {
-                let text = format!("the {name} is 0: give the exporter at least a millisecond");
+                let text = format!("the {name} is 0: use at least a millisecond");
                 return Err(SettingError::new(text));
             }
         }
@@ -127,7 +127,7 @@ fn elsewhere() -> ExportError {
 
 /// Reached only by a defect of this crate, or by an aggregator that panicked.
 fn gone() -> ExportError {
-    ExportError::refused("the thread `submeter-otlp` has panicked: see its message".into())
+    ExportError::refused("the thread `submeter-otlp` panicked: see its message".into())
 }
 
 #[cfg(test)]

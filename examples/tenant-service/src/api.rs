@@ -185,7 +185,9 @@ async fn upload(
             batch.extend_from_slice(now);
             rest = later;
             if upload.bytes() + BATCH as u64 > DOCUMENT_MAX {
-                return Err((StatusCode::PAYLOAD_TOO_LARGE, "a document has 64 MiB\n").into());
+                return Err(
+                    (StatusCode::PAYLOAD_TOO_LARGE, "a document has at most 64 MiB\n").into()
+                );
             }
             (upload, batch) = blocking(move || {
                 upload.write(&batch)?;
@@ -269,7 +271,7 @@ async fn words(
 ) -> Result<String> {
     let document = find(&api, &tenant, &name).await?;
     let words = blocking(move || document.words()).await?;
-    Ok(words.ok_or((StatusCode::NOT_FOUND, "not counted: POST here first\n"))?)
+    Ok(words.ok_or((StatusCode::NOT_FOUND, "not counted yet: POST here first\n"))?)
 }
 
 /// Answers how many different words a document has. The memory that this takes is known only
@@ -320,7 +322,7 @@ async fn create_tenant(
     let bad = |why: String| (StatusCode::BAD_REQUEST, why + "\n");
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     if name.is_empty() || name.len() > 64 || !name.bytes().all(plain) {
-        return Err(bad("a tenant's name has 1 to 64 ASCII letters, digits and -".into()).into());
+        return Err(bad("a tenant's name must be 1 to 64 ASCII letters, digits or -".into()).into());
     }
     let _operating = api.operating.lock().await;
     let tenant = Tenant::new(name);

@@ -269,7 +269,9 @@ impl Drop for Upload {
         // It may be dropped where blocking is not allowed, as when a client disconnects.
         tokio::task::spawn_blocking(submeter::switch::inherit(move || {
             if let Err(error) = store.remove_upload(number) {
-                eprintln!("tenant-service: pieces of an upload stay until the next start: {error}");
+                eprintln!(
+                    "tenant-service: pieces of an upload remain until the next start: {error}"
+                );
             }
         }));
     }

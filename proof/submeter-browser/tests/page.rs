@@ -199,7 +199,7 @@ async fn a_waiting_tenant_is_amber_and_named() -> Outcome {
     browser.value("detail.open('/beta/two')").await?;
     let detail = "(document.querySelector('#detail .waits') || {}).textContent";
     browser.until(&format!("/^waited for room.*some [0-9.]+.%.*full /.test({detail})")).await?;
-    let overdrafts = "document.getElementById('detail').textContent.includes('beyond it')";
+    let overdrafts = "document.getElementById('detail').textContent.includes('beyond the limit')";
     browser.until(overdrafts).await?;
     browser.close().await
 }

@@ -96,7 +96,7 @@ pub(super) fn range_of(prefix: &str) -> Value {
 }
 
 fn strange(why: impl std::fmt::Display) -> Cause {
-    Cause::Answer(format!("an answer that is not etcd's: {why}"))
+    Cause::Answer(format!("not an answer of etcd: {why}"))
 }
 
 fn read<T: for<'de> Deserialize<'de>>(value: &Value) -> Result<T, Cause> {
@@ -169,7 +169,7 @@ impl Client {
         let reply = self.post("lease/grant", &json!({ "TTL": seconds.to_string() }), until)?;
         let granted: Granted = read(&reply)?;
         if granted.ttl < seconds {
-            return Err(strange(format_args!("a lease of {} s, not {seconds}", granted.ttl)));
+            return Err(strange(format_args!("a lease of {} s instead of {seconds}", granted.ttl)));
         }
         Ok(granted.id)
     }
@@ -186,10 +186,10 @@ impl Client {
     /// twice, and several at once.
     fn post(&self, what: &str, asked: &Value, until: Instant) -> Result<Value, Cause> {
         if !self.is_trusting {
-            let why = "etcds:// trusts nobody yet: name the authorities of its certificate";
+            let why = "no trusted authorities for etcds://: specify those of its certificate";
             return Err(Cause::Refused(why.to_owned()));
         }
-        let mut failed = Cause::Answer("it took too long".to_owned());
+        let mut failed = Cause::Answer("timed out".to_owned());
         // One try more than there are members, for a token that has expired.
         for _ in 0..=self.endpoints.len() {
             let turn = match self.turn(until) {
@@ -250,7 +250,7 @@ impl Client {
     ) -> Result<Value, Cause> {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(Cause::Answer("it took too long".to_owned()));
+            return Err(Cause::Answer("timed out".to_owned()));
         }
         let url = format!("{}/v3/{what}", self.endpoints[turn.at]);
         let asking = self.agent.post(url).config().timeout_global(Some(left.min(PATIENCE)));

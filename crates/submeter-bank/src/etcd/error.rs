@@ -49,9 +49,9 @@ impl fmt::Display for EtcdError {
                 let is_timeout = matches!(**error, ureq::Error::Timeout(_));
                 write!(f, "cannot ask {server}: {}", remedy(is_timeout, &error.to_string()))
             }
-            Cause::Answer(why) => write!(f, "{server} has not done it: {why}"),
-            Cause::Token => write!(f, "{server} has forgotten this user: ask again"),
-            Cause::Refused(why) => write!(f, "{server} refuses: {why}"),
+            Cause::Answer(why) => write!(f, "the request to {server} failed: {why}"),
+            Cause::Token => write!(f, "{server} no longer accepts this login: try again"),
+            Cause::Refused(why) => write!(f, "{server}: {why}"),
         }
     }
 }

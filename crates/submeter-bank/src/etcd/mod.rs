@@ -161,13 +161,13 @@ impl EtcdBank {
             return Err(wrong(format!("fleet {fleet:?}: remove the slashes")));
         }
         if !(Duration::from_millis(200)..=Duration::from_secs(366 * 24 * 3600)).contains(&ttl) {
-            return Err(wrong(format!("a ttl of {ttl:?}: take 200 ms to a year")));
+            return Err(wrong(format!("invalid ttl {ttl:?}: use 200 ms to a year")));
         }
         // Without the URL, which may have a password in it.
-        let form = || wrong("the URL is not etcd://user:password@host:port,host:port".to_owned());
+        let form = || wrong("invalid URL: use etcd://user:password@host:port,host:port".to_owned());
         let url = Address::new(url).url().map_err(|error| match error {
             AddressError::Scheme => form(),
-            error => wrong(format!("the URL: {error}")),
+            error => wrong(format!("invalid URL: {error}")),
         })?;
         let scheme = match url.scheme() {
             "etcd" => "http",
@@ -176,7 +176,7 @@ impl EtcdBank {
         };
         let is_tls = scheme == "https";
         if is_tls && !cfg!(feature = "tls") {
-            return Err(wrong("this build has no TLS: have the feature `tls`".to_owned()));
+            return Err(wrong("this build has no TLS: enable the feature `tls`".to_owned()));
         }
         let hosts = url.hosts().filter(|hosts| hosts.iter().all(|(_, port)| port.is_some()));
         let user = url.credentials();
@@ -279,7 +279,7 @@ impl EtcdBank {
             if state.kept.is_none() && holder.is_some() {
                 let fleet = &self.fleet;
                 let why =
-                    format!("fleet {fleet:?} has no limits: set one, by `submeter fleet set`");
+                    format!("fleet {fleet:?} has no limits: set one with `submeter fleet set`");
                 return Err(Cause::Refused(why));
             }
             let mut ledger = self.ledger(&state, holder.is_some())?;
@@ -292,8 +292,8 @@ impl EtcdBank {
             }
             if text.len() > RECORD_MAX {
                 return Err(Cause::Refused(format!(
-                    "fleet {:?} has more leases than one value of etcd keeps, 1 MiB: make fleets of \
-                     it, or take Redis",
+                    "fleet {:?} has more leases than fit into one etcd value of 1 MiB: split it \
+                     into fleets, or use Redis",
                     self.fleet
                 )));
             }
@@ -324,7 +324,7 @@ impl EtcdBank {
             let wait = Duration::from_micros(u64::from(std::process::id() % 7 + 1) * 200);
             std::thread::sleep(wait * (tries / 4).min(20));
         }
-        Err(Cause::Answer(format!("{TRIES} others wrote first: ask again")))
+        Err(Cause::Answer(format!("{TRIES} other writes came first: try again")))
     }
 
     /// Returns the value to keep of a ledger that was made from a state.
@@ -353,8 +353,8 @@ impl EtcdBank {
         let ttl = Duration::from_micros(kept.ttl_us.unwrap_or(0));
         if asks && is_known && ttl != self.ttl && !kept.record.is_idle(lives) {
             return Err(Cause::Refused(format!(
-                "leases of fleet {:?} last {} us, and this member's {}: have all members say the \
-                 same",
+                "leases of fleet {:?} last {} us, but this member's {}: give all members the same \
+                 ttl",
                 self.fleet,
                 ttl.as_micros(),
                 self.ttl.as_micros()
@@ -370,7 +370,7 @@ fn today() -> Duration {
 }
 
 fn strange() -> Cause {
-    Cause::Refused("what is kept there is not of this version".to_owned())
+    Cause::Refused("the stored state does not match this version".to_owned())
 }
 
 fn put(key: String, value: &[u8], lease: Option<i64>) -> Value {

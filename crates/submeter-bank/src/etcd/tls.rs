@@ -22,7 +22,7 @@ fn certificates(pem: &[u8]) -> Vec<Certificate<'static>> {
     items.filter_map(certificate).collect()
 }
 
-const OTHERWISE: &str = "certificates are for a URL of etcds://";
+const OTHERWISE: &str = "certificates require an etcds:// URL";
 
 impl EtcdBank {
     /// Trusts the authorities of these certificates, in PEM, and no others.
@@ -32,7 +32,7 @@ impl EtcdBank {
     pub fn with_authorities(mut self, pem: &[u8]) -> Result<Self, EtcdError> {
         let authorities = Some(self.authorities(pem)?);
         let certificates = Certificates { authorities, ..self.certificates.clone() };
-        self.encrypt(certificates, "authorities are for a URL of etcds://")?;
+        self.encrypt(certificates, "authorities require an etcds:// URL")?;
         Ok(self)
     }
 
@@ -67,7 +67,7 @@ impl EtcdBank {
     fn authorities(&self, pem: &[u8]) -> Result<RootCerts, EtcdError> {
         let found = certificates(pem);
         if found.is_empty() {
-            let why = "the authorities have no certificate in PEM".to_owned();
+            let why = "the authorities contain no PEM certificate".to_owned();
             return Err(self.failed(Cause::Refused(why)));
         }
         Ok(RootCerts::Specific(Arc::new(found)))

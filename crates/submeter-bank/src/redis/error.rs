@@ -36,11 +36,11 @@ impl From<redis::RedisError> for Cause {
             return Cause::Denied(error);
         }
         let remedy = match error.code() {
-            Some("OOM") => "it has no memory left: raise its maxmemory",
+            Some("OOM") => "it is out of memory: raise its maxmemory",
             Some("MISCONF") => "it cannot write to its disk: see its log",
-            Some("LOADING") => "it loads its data: wait for it",
-            Some("READONLY") => "it is a replica: name the primary",
-            Some(_) => "it answers with an error",
+            Some("LOADING") => "it is still loading its data: wait for it",
+            Some("READONLY") => "it is a replica: use the primary",
+            Some(_) => "it answered with an error",
             None => remedy(error.is_timeout(), &error.to_string()),
         };
         Cause::Redis(remedy, error)
@@ -65,16 +65,16 @@ impl fmt::Display for RedisError {
             Cause::Redis(what, _) => write!(f, "cannot ask {}: {what}", self.server),
             Cause::Alone { have, replicas } => write!(
                 f,
-                "{}: {have} of {replicas} replicas have the exchange: see whether another server \
-                 is the primary now, or start them",
+                "{}: {have} of {replicas} replicas have the exchange: check whether another server \
+                 is now the primary, or start them",
                 self.server
             ),
             Cause::Denied(_) => write!(
                 f,
-                "{} refuses: look at user and password of the URL, and at the user's ACL",
+                "{} denied access: check the user and password in the URL, and the user's ACL",
                 self.server
             ),
-            Cause::Refused(why) => write!(f, "{} refuses: {why}", self.server),
+            Cause::Refused(why) => write!(f, "{}: {why}", self.server),
         }
     }
 }

@@ -137,33 +137,33 @@ impl RedisBank {
             return Err(wrong(format!("fleet {fleet:?}: remove the braces")));
         }
         if !(Duration::from_millis(200)..=Duration::from_secs(366 * 24 * 3600)).contains(&ttl) {
-            return Err(wrong(format!("a ttl of {ttl:?}: take 200 ms to a year")));
+            return Err(wrong(format!("invalid ttl {ttl:?}: use 200 ms to a year")));
         }
         // Checked here, as the client accepts a malformed escape and sends it as text.
         let scheme = match Address::new(url).url() {
             Ok(url) => url.scheme().to_owned(),
             // The client's error names the form that it expects.
             Err(AddressError::Scheme) => String::new(),
-            Err(error) => return Err(wrong(format!("the URL: {error}"))),
+            Err(error) => return Err(wrong(format!("invalid URL: {error}"))),
         };
         let is_tls = ["rediss", "valkeys"].contains(&&*scheme);
         if is_tls && !cfg!(feature = "tls") {
-            return Err(wrong("this build has no TLS: have the feature `tls`".to_owned()));
+            return Err(wrong("this build has no TLS: enable the feature `tls`".to_owned()));
         }
         let (url, replicas) = replicas(url).map_err(wrong)?;
         // The client's error does not repeat the URL, which may have a password in it.
         let info = url.into_connection_info().map_err(|error| {
-            let what = "the URL is not redis://user:password@host:port/database";
+            let what = "invalid URL: use redis://user:password@host:port/database";
             RedisError::new("redis", Cause::Redis(what, error))
         })?;
         let server = match info.addr() {
             ConnectionAddr::Tcp(host, port) => format!("{host}:{port}"),
             ConnectionAddr::TcpTls { host, port, .. } => format!("{host}:{port} (TLS)"),
             ConnectionAddr::Unix(path) => path.display().to_string(),
-            _ => "its address".to_owned(),
+            _ => "the server".to_owned(),
         };
         let client = Client::open(info)
-            .map_err(|error| RedisError::new(&server, Cause::Redis("it is no server", error)))?;
+            .map_err(|error| RedisError::new(&server, Cause::Redis("it is not a server", error)))?;
         Ok(Self {
             client,
             server,
@@ -197,7 +197,7 @@ impl RedisBank {
         let leasable = LimitError::leasable(budget, limit, floors)
             .map_err(|error| self.failed(Cause::Refused(error.to_string())))?;
         if limit > AMOUNT_MAX {
-            let why = format!("{budget}: a limit of {limit}: take less than 2^53");
+            let why = format!("{budget}: limit {limit} is too large: use less than 2^53");
             return Err(self.failed(Cause::Refused(why)));
         }
         Ok(leasable)
@@ -314,9 +314,8 @@ impl RedisBank {
             redis::cmd("INFO").arg("memory").query(&mut connection).map_err(failed)?;
         let policy = info.lines().find_map(|line| line.strip_prefix("maxmemory_policy:"));
         if let Some(policy) = policy.filter(|policy| policy.starts_with("allkeys")) {
-            let why = format!(
-                "its maxmemory-policy is {policy}, which forgets what was lent: set noeviction"
-            );
+            let why =
+                format!("its maxmemory-policy is {policy}, which evicts leases: set noeviction");
             return Err(self.failed(Cause::Refused(why)));
         }
         Ok(connection)
@@ -328,7 +327,7 @@ impl RedisBank {
 
     /// The error for an answer that the script never gives.
     fn strange(&self) -> RedisError {
-        self.failed(Cause::Refused("its answer is not that of this version's script".to_owned()))
+        self.failed(Cause::Refused("its answer does not match this version's script".to_owned()))
     }
 
     /// Sets the limits that this process set before, and returns whether there are any.
@@ -378,7 +377,7 @@ impl RedisBank {
                 };
                 let Some(now) = ask.answered(known.as_ref(), &base, &amounts) else {
                     return refused(format!(
-                        "request {} of {:?} was answered to another bank of it: send a new one",
+                        "request {} of {:?} was answered to another of its banks: send a new one",
                         request.sequence, request.member
                     ));
                 };
@@ -396,14 +395,14 @@ impl RedisBank {
                 ))
             }
             "ttl" => refused(format!(
-                "leases of fleet {:?} last {} us, and this member's {}: have all members say the \
-                 same",
+                "leases of fleet {:?} last {} us, but this member's {}: give all members the same \
+                 ttl",
                 self.fleet,
                 text(number),
                 self.ttl.as_micros()
             )),
             "full" => refused(format!(
-                "{} leases are kept beside those of {:?}: wait until others end",
+                "{} leases are kept besides those of {:?}: wait until others end",
                 text(number),
                 request.member
             )),
@@ -419,7 +418,8 @@ fn replicas(url: &str) -> Result<(&str, u64), String> {
     let Some(at) = found else { return Ok((url, 0)) };
     let number = url[at + 1 + NAME.len()..].parse().ok();
     let number = number.filter(|number| (1..=100).contains(number));
-    let wrong = || "write ?replicas=1 to ?replicas=100, at the end of the URL".to_owned();
+    let wrong =
+        || "invalid number of replicas: end the URL with ?replicas=1 to ?replicas=100".to_owned();
     Ok((&url[..at], number.ok_or_else(wrong)?))
 }
 
@@ -456,7 +456,7 @@ impl Bank for RedisBank {
         {
             return Ok(answer);
         }
-        let why = format!("fleet {:?} has no limits: set one, in each member", self.fleet);
+        let why = format!("fleet {:?} has no limits: set one in each member", self.fleet);
         Err(self.failed(Cause::Refused(why)))
     }
 }

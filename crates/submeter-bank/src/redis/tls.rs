@@ -25,7 +25,7 @@ fn has_certificate(pem: &[u8]) -> bool {
     CertificateDer::pem_slice_iter(pem).next().is_some_and(|found| found.is_ok())
 }
 
-const OTHERWISE: &str = "certificates are for a URL of rediss://";
+const OTHERWISE: &str = "certificates require a rediss:// URL";
 
 impl RedisBank {
     /// Trusts the authorities of these certificates, in PEM, and no others.
@@ -35,7 +35,7 @@ impl RedisBank {
     pub fn with_authorities(mut self, pem: &[u8]) -> Result<Self, RedisError> {
         let authorities = Some(self.authorities(pem)?);
         let certificates = Certificates { authorities, ..self.certificates.clone() };
-        self.encrypt(certificates, "authorities are for a URL of rediss://")?;
+        self.encrypt(certificates, "authorities require a rediss:// URL")?;
         Ok(self)
     }
 
@@ -71,7 +71,7 @@ impl RedisBank {
     fn authorities(&self, pem: &[u8]) -> Result<Vec<u8>, RedisError> {
         // The client accepts an empty list, and then trusts no server.
         if !has_certificate(pem) {
-            let why = "the authorities have no certificate in PEM".to_owned();
+            let why = "the authorities contain no PEM certificate".to_owned();
             return Err(self.failed(Cause::Refused(why)));
         }
         Ok(pem.to_vec())

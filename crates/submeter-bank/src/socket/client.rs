@@ -53,7 +53,8 @@ impl SocketBank {
         // next request.
         let mut connection = kept.take().map_or_else(|| self.connect(), Ok)?;
         wire::write(connection.get_mut(), asked)?;
-        let ended = || io::Error::new(io::ErrorKind::UnexpectedEof, "the bank has ended");
+        let ended =
+            || io::Error::new(io::ErrorKind::UnexpectedEof, "the bank closed the connection");
         let replied = wire::read(&mut connection)?.ok_or_else(ended)?;
         *kept = Some(connection);
         match replied {
@@ -71,7 +72,7 @@ impl SocketBank {
         let strange = |why: String| io::Error::new(io::ErrorKind::InvalidData, why).into();
         let replied = self.ask(asked).and_then(|replied| match read(replied) {
             Some(read) => read.map_err(|error| strange(error.to_string())),
-            None => Err(strange("the bank has replied to another question".to_owned())),
+            None => Err(strange("the bank answered a different request".to_owned())),
         });
         replied.map_err(|cause| SocketError { path: self.path.clone(), cause })
     }
@@ -174,10 +175,13 @@ impl fmt::Display for SocketError {
         let path = self.path.display();
         match &self.cause {
             Cause::Io(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                write!(f, "cannot ask the bank at {path}: let this user write to its socket")
+                write!(
+                    f,
+                    "cannot ask the bank at {path}: give this user write access to its socket"
+                )
             }
             Cause::Io(_) => write!(f, "cannot ask the bank at {path}: start it, or wait for it"),
-            Cause::Refused(why) => write!(f, "the bank at {path} refuses: {why}"),
+            Cause::Refused(why) => write!(f, "the bank at {path} refused: {why}"),
         }
     }
 }

@@ -178,7 +178,7 @@ impl SocketServer {
         };
         let by_user = mode & 0o077 != 0;
         if by_user && !cfg!(target_os = "linux") {
-            let why = "who connects is known on Linux alone: let in no other user, by mode 0600";
+            let why = "peer credentials are only available on Linux: use mode 0600";
             return Err(in_file(io::Error::new(io::ErrorKind::Unsupported, why)));
         }
         let lock = lock(&path).map_err(in_file)?;
@@ -206,7 +206,7 @@ fn lock(path: &Path) -> io::Result<File> {
     match lock.try_lock() {
         Ok(()) => Ok(lock),
         Err(TryLockError::WouldBlock) => {
-            Err(io::Error::new(io::ErrorKind::AddrInUse, "another server has it: stop that first"))
+            Err(io::Error::new(io::ErrorKind::AddrInUse, "another server uses it: stop that first"))
         }
         Err(TryLockError::Error(error)) => Err(error),
     }
@@ -217,7 +217,7 @@ fn lock(path: &Path) -> io::Result<File> {
 fn listen(path: &Path, mode: u32) -> io::Result<(UnixListener, (u64, u64))> {
     match fs::symlink_metadata(path) {
         Ok(found) if !found.file_type().is_socket() => {
-            let why = "a file stands there that is no socket: remove it, or take another path";
+            let why = "there is a file that is not a socket: remove it, or use another path";
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
         }
         Ok(_) => {}
@@ -361,7 +361,9 @@ fn reply<B: Operate>(asked: Asked, bank: &B, caller: &Caller) -> Result<Replied,
     let wrong = |error: BudgetError| error.to_string();
     let failed = |error: B::Error| error.to_string();
     if !caller.is_operator && !matches!(asked, Asked::Exchange(_)) {
-        return Err("limits are for the user who serves the bank: ask as that user".to_owned());
+        return Err(
+            "this user may not see or set limits: ask as the user who serves the bank".to_owned()
+        );
     }
     Ok(match asked {
         Asked::Exchange(exchange) => {

@@ -204,7 +204,7 @@ pub(super) fn read<T: DeserializeOwned>(from: &mut impl BufRead) -> io::Result<O
         return Ok(None);
     }
     if line.pop() != Some(b'\n') {
-        let what = if line.len() as u64 + 1 >= MESSAGE_MAX { "has no end" } else { "was cut off" };
+        let what = if line.len() as u64 + 1 >= MESSAGE_MAX { "is too long" } else { "was cut off" };
         return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a message {what}")));
     }
     Ok(Some(serde_json::from_slice(&line)?))

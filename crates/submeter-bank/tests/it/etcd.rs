@@ -327,7 +327,7 @@ fn another_lease_time_is_refused() {
     let asked = request("other", 8, 1, Vec::new());
     let error = longer.exchange(&asked).expect_err("another ttl");
     let (one, other) = (TTL.as_micros(), (TTL * 2).as_micros());
-    let why = format!("last {one} us, and this member's {other}");
+    let why = format!("last {one} us, but this member's {other}");
     assert!(error.is_refused() && error.to_string().contains(&why), "{error}");
     // Another fleet of the same cluster is independent of it.
     let apart = EtcdBank::new(&url, "apart", TTL * 2).expect("a URL");
@@ -344,7 +344,7 @@ fn leases_beyond_one_value_are_refused_by_name() {
     let long = "a".repeat(1000);
     let wants = (0..1100).map(|at| want(&format!("/{at}{long}"), 0, 1)).collect();
     let error = bank.exchange(&request("web", 7, 1, wants)).expect_err("too much");
-    assert!(error.is_refused() && error.to_string().contains("make fleets of it"), "{error}");
+    assert!(error.is_refused() && error.to_string().contains("split it into fleets"), "{error}");
     bank.exchange(&request("web", 7, 2, vec![want("/", 0, 1)])).expect("nothing has changed");
 }
 
@@ -466,7 +466,7 @@ fn user_and_password_of_etcd_are_decoded() {
     let request = asked.join().expect("no panic");
     assert!(request.contains(r#""name":"bank","password":"p@ss/%""#), "{request}");
     for (wrong, why) in
-        [("100%", "begins no escape"), ("%zz", "begins no escape"), ("%ff", "UTF-8")]
+        [("100%", "invalid percent escape"), ("%zz", "invalid percent escape"), ("%ff", "UTF-8")]
     {
         let error = EtcdBank::new(&format!("etcd://u:sesame{wrong}@h:1"), "test", TTL);
         let error = error.expect_err("no password");

@@ -129,8 +129,8 @@ fn a_full_ledger_serves_only_known_members() {
     let error = ledger.exchange(Duration::ZERO, &stranger).expect_err("full");
     assert_eq!(
         error.to_string(),
-        "request of \"stranger\" for 1 leases beside 2, where the ledger keeps at most 2: wait \
-         until others end, or raise that number"
+        "request of \"stranger\" for 1 leases, besides 2, exceeds the ledger's maximum of 2: \
+         wait until others end, or raise the maximum"
     );
     empty.epoch = 4;
     ledger.exchange(Duration::ZERO, &empty).expect_err("one without leases counts, too");

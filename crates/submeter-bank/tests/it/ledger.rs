@@ -168,7 +168,7 @@ fn floors_beyond_the_limit_are_refused() {
     let error = ledger(&[]).set_limit(&budget("/"), 10, 11).expect_err("too many floors");
     assert_eq!(
         error.to_string(),
-        "memory of /: floors of 11 in all exceed the limit of 10: raise the limit or lower the \
+        "memory of /: floors of 11 in total exceed the limit of 10: raise the limit or lower the \
          floors"
     );
 }

@@ -471,7 +471,7 @@ fn members_of_another_lease_time_are_refused() {
     until_it_lends(&bank);
     let longer = RedisBank::new(&server.url(), "test", TTL * 2).expect("a URL");
     let error = longer.exchange(&request("web", 7, 1, Vec::new())).expect_err("another ttl");
-    assert!(error.to_string().contains("last 2000000 us, and this member's 4000000"), "{error}");
+    assert!(error.to_string().contains("last 2000000 us, but this member's 4000000"), "{error}");
     // Another fleet on the same server is independent of it.
     let apart = RedisBank::new(&server.url(), "apart", TTL * 2).expect("a URL");
     apart.set_limit(&memory("/"), 100, 0).expect("it runs");
@@ -523,7 +523,7 @@ fn passwords_are_used_and_never_shown() {
     let error = bank.set_limit(&memory("/"), 100, 0).expect_err("the password is wrong");
     assert!(!shown(&error).contains("sesame"), "{error:?}");
     assert!(error.is_refused(), "to ask again is no use");
-    assert!(error.to_string().contains("look at user and password of the URL"), "{error}");
+    assert!(error.to_string().contains("check the user and password in the URL"), "{error}");
     let bank = RedisBank::new(&server.url(), "test", TTL).expect("a URL");
     let error = bank.exchange(&request("web", 1, 1, Vec::new())).expect_err("it has none");
     assert!(error.is_refused() && error.to_string().contains("password"), "{error}");
@@ -532,12 +532,12 @@ fn passwords_are_used_and_never_shown() {
 #[test]
 fn a_bad_redis_url_is_refused_without_password() {
     for (wrong, why) in [
-        ("redis://:sesame@host:port/0", "not redis://"),
-        ("http://:sesame@host", "not redis://"),
-        ("redis://u:sesame@h/x", "not redis://"),
-        ("redis://u:sesame%@h", "begins no escape"),
+        ("redis://:sesame@host:port/0", "use redis://"),
+        ("http://:sesame@host", "use redis://"),
+        ("redis://u:sesame@h/x", "use redis://"),
+        ("redis://u:sesame%@h", "invalid percent escape"),
         ("redis://u:sesame%ff@h", "UTF-8"),
-        ("sesame", "not redis://"),
+        ("sesame", "use redis://"),
     ] {
         let error = RedisBank::new(wrong, "test", TTL).expect_err("no URL");
         assert!(error.to_string().contains(why), "{wrong}: {error}");

@@ -108,7 +108,7 @@ fn what_is_no_request_leaves_nothing() {
     for (line, why) in [
         (line("web", "acme"), "write it as /acme/web"),
         (line("web", "/a\\u0001"), "remove the control characters"),
-        (line("", "/acme"), "it must have 1 to 1024 bytes"),
+        (line("", "/acme"), "must be 1 to 1024 bytes long"),
         (line("w\\u001b[2J", "/acme"), "remove the control characters"),
     ] {
         let reply = host.send(line.as_bytes());
@@ -184,7 +184,7 @@ fn who_does_not_serve_the_bank_sets_nothing() {
             return;
         }
         let reply = String::from_utf8(output.stdout).expect("text");
-        assert!(reply.contains("limits are for the user who serves the bank"), "{line}: {reply}");
+        assert!(reply.contains("ask as the user who serves the bank"), "{line}: {reply}");
     }
     assert_eq!(host.bank.limits().expect("it cannot fail")[0].most, 1000);
 }
@@ -209,7 +209,7 @@ fn where_others_may_ask_names_are_users() {
 fn a_second_server_only_replaces_a_killed_one() {
     let mut host = host(0o600);
     let error = SocketServer::start(&host.path, 0o600, Arc::clone(&host.bank)).expect_err("taken");
-    assert!(error.to_string().contains("another server has it"), "{error}");
+    assert!(error.to_string().contains("another server uses it"), "{error}");
     assert_eq!(host.amount(&request("web", 1, 5)), 5);
     // What a kill leaves behind: the socket, and a directory that was being filled.
     let socket = host.path.with_extension("kept");
@@ -251,7 +251,7 @@ fn a_file_that_is_no_socket_is_left_alone() {
     let path = host.path.with_extension("txt");
     fs::write(&path, "mine").expect("written");
     let error = SocketServer::start(&path, 0o600, Arc::clone(&host.bank)).expect_err("a file");
-    assert!(error.to_string().contains("remove it, or take another path"), "{error}");
+    assert!(error.to_string().contains("remove it, or use another path"), "{error}");
     assert_eq!(fs::read(&path).expect("still there"), b"mine");
 }
 

@@ -186,10 +186,7 @@ fn a_server_without_tls_is_not_asked_without_it() {
 fn authorities_that_are_none_are_refused() {
     let bank = |url| RedisBank::new(url, "test", TTL).expect("a URL");
     let error = bank("rediss://:sesame@h").with_authorities(b"nothing").expect_err("no PEM");
-    assert_eq!(
-        error.to_string(),
-        "h:6379 (TLS) refuses: the authorities have no certificate in PEM"
-    );
+    assert_eq!(error.to_string(), "h:6379 (TLS): the authorities contain no PEM certificate");
     let plain = bank("redis://:sesame@h").with_authorities(&read("authority.pem"));
     let error = plain.expect_err("no TLS");
     assert!(
@@ -223,14 +220,14 @@ fn etcd_needs_a_trusted_authority() {
     let strangers = bank().with_authorities(&read("stranger.pem")).expect("certificates");
     for (untrusting, why) in [
         (strangers, "no trusted authority has signed"),
-        (bank(), "name the authorities of its certificate"),
+        (bank(), "specify those of its certificate"),
     ] {
         let error = untrusting.limits().expect_err("it is not trusted");
         assert!(error.to_string().contains(why), "{}", etcd::shown(&error));
         assert!(!etcd::shown(&error).contains("sesame"), "{error:?}");
     }
     let error = bank().with_authorities(b"nothing").expect_err("no PEM");
-    assert!(error.to_string().contains("no certificate in PEM"), "{error}");
+    assert!(error.to_string().contains("no PEM certificate"), "{error}");
     let plain = EtcdBank::new("etcd://h:1", "test", TTL).expect("a URL");
     assert!(plain.with_authorities(&read("authority.pem")).is_err());
 }

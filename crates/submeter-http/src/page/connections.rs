@@ -366,6 +366,6 @@ async fn turn_away(
     }
     // Relaxed: a statistic.
     refused.fetch_add(1, Ordering::Relaxed);
-    let why = format!("{CONNECTIONS_MAX} connections are open, the most allowed: try later\n");
+    let why = format!("{CONNECTIONS_MAX} connections are open, the maximum: try again later\n");
     (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "5")], why).into_response()
 }

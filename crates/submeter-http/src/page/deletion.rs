@@ -24,14 +24,14 @@ pub(super) async fn delete(
         return why.into_response();
     }
     let Some(path) = query::path(&uri) else {
-        let message = "say which group, and no other: DELETE /api/group?path=/acme/web\n";
+        let message = "name exactly one group: DELETE /api/group?path=/acme/web\n";
         return (StatusCode::BAD_REQUEST, message).into_response();
     };
     // On a task of its own: a client that hangs up must not leave it half done.
     match tokio::spawn(delete(path)).await {
         Ok(answer) => answer,
         Err(error) => {
-            let message = format!("the deletion was cut short: {error}\n");
+            let message = format!("the deletion was interrupted: {error}\n");
             (StatusCode::INTERNAL_SERVER_ERROR, message).into_response()
         }
     }

@@ -122,7 +122,7 @@ pub(super) fn tick(
 }
 
 fn json(event: &impl Serialize) -> String {
-    serde_json::to_string(event).expect("numbers and texts under keys that are texts")
+    serde_json::to_string(event).expect("numbers and strings under string keys")
 }
 
 /// A group that the page does not know yet.

@@ -60,7 +60,7 @@ pub(super) async fn check(State(guard): State<Guard>, request: Request, next: Ne
         return (StatusCode::FORBIDDEN, why).into_response();
     }
     if !guard.admits(&request) {
-        let why = "this server asks for its token: curl -H 'Authorization: Bearer TOKEN' …, \
+        let why = "this server requires its token: curl -H 'Authorization: Bearer TOKEN' …, \
                    submeter top --token-file FILE, or as the password in a browser\n";
         return (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, CHALLENGE)], why).into_response();
     }
@@ -77,7 +77,7 @@ pub(super) fn is_meant(headers: &HeaderMap, what: &str) -> Result<(), (StatusCod
         return Ok(());
     }
     let why = format!(
-        "{what} takes the header X-Submeter: 1, which no page of another site can send: curl -H \
+        "{what} requires the header X-Submeter: 1, which pages of other sites cannot send: curl -H \
          'X-Submeter: 1' …\n"
     );
     Err((StatusCode::FORBIDDEN, why))
@@ -119,9 +119,9 @@ impl Guard {
             let named = foreign.map_or(none.to_owned(), |host| format!("{host:?}"));
             let instead = self.0.page.map(|(scheme, addr)| format!("{scheme}://{addr}/ or "));
             return Some(format!(
-                "the Host must be an address of this server, not {named}: use {}localhost, or have \
-                 the server know that name: start submeter serve with --http-host NAME; another \
-                 program gives it to submeter_http::Dashboard::host\n",
+                "the Host must be an address of this server, not {named}: use {}localhost, or tell \
+                 the server that name: start submeter serve with --http-host NAME; in another \
+                 program, call submeter_http::Dashboard::host\n",
                 instead.unwrap_or_default()
             ));
         }
@@ -135,7 +135,7 @@ impl Guard {
             is_spoken && hosts.iter().any(|own| host.eq_ignore_ascii_case(own))
         };
         if let Some(origin) = headers.get_all(ORIGIN).iter().map(text).find(|o| !own(o)) {
-            return Some(format!("pages of {origin:?} get no answer here\n"));
+            return Some(format!("requests from pages of {origin:?} are refused\n"));
         }
         let site = headers.get(SEC_FETCH_SITE).map(text);
         let mode = headers.get(SEC_FETCH_MODE).map(text);
@@ -143,7 +143,7 @@ impl Guard {
         match site {
             None | Some("same-origin" | "none") => None,
             Some(_) if follows => None,
-            Some(_) => Some("pages of other sites get no answer here\n".to_owned()),
+            Some(_) => Some("requests from pages of other sites are refused\n".to_owned()),
         }
     }
 

@@ -45,7 +45,7 @@ pub(super) async fn set_one(
         Err(answer) => return *answer,
     };
     let Some(path) = query::path(&uri) else {
-        let message = "say which group, and no other: POST /api/limit?path=/acme/web\n";
+        let message = "name exactly one group: POST /api/limit?path=/acme/web\n";
         return (StatusCode::BAD_REQUEST, message).into_response();
     };
     run(set(path, text)).await
@@ -62,8 +62,8 @@ fn checked(
         let status = why.status();
         let why = match status {
             StatusCode::PAYLOAD_TOO_LARGE => format!(
-                "the body is longer than {BODY_MAX} bytes, which are the most: leave out comments, \
-                 and tenants without limits"
+                "the body is longer than {BODY_MAX} bytes, the maximum: leave out comments, and \
+                 tenants without limits"
             ),
             _ => why.body_text(),
         };
@@ -76,7 +76,7 @@ async fn run(set: BoxFuture<'static, Response>) -> Response {
     match tokio::spawn(set).await {
         Ok(answer) => answer,
         Err(error) => {
-            let message = format!("setting limits was cut short: {error}\n");
+            let message = format!("setting limits was interrupted: {error}\n");
             (StatusCode::INTERNAL_SERVER_ERROR, message).into_response()
         }
     }

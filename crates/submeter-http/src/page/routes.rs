@@ -114,17 +114,17 @@ fn large(kind: &'static str, document: Result<Arc<Document>, String>) -> Respons
 
 async fn group(State(sampler): State<Sampler>, uri: Uri, headers: HeaderMap) -> Response {
     let Some(path) = query::path(&uri) else {
-        let message = "say which group, and no other: /api/group?path=/acme/web\n";
+        let message = "name exactly one group: /api/group?path=/acme/web\n";
         return (StatusCode::BAD_REQUEST, message).into_response();
     };
     let coding = Coding::of(&headers);
     let detail = move |sampler: &Sampler| {
         let Some(detail) = sampler.detail(&path) else {
-            let message = format!("no group {path:?}: /api/tree lists those that live\n");
+            let message = format!("no group {path:?}: /api/tree lists the live ones\n");
             return Err((StatusCode::NOT_FOUND, message));
         };
         coding.json(&detail).map(Vec::from).map_err(|error| {
-            let message = format!("the group is not JSON: {error}\n");
+            let message = format!("cannot write the group as JSON: {error}\n");
             (StatusCode::INTERNAL_SERVER_ERROR, message)
         })
     };
@@ -160,8 +160,8 @@ async fn not_found(deletes: bool, limited: [bool; 2], uri: Uri) -> (StatusCode, 
         [(limited[0], "POST /api/limit?path=, "), (limited[1], "POST /api/limits, ")]
             .map(|(is, text)| if is { text } else { "" });
     let message = format!(
-        "nothing at {}: there are / (the page), /api/tree, /api/group?path=, {delete}/api/totals, \
-         /api/events, {limit}{limits}POST /api/stat?e=&g=, /metrics and /healthz\n",
+        "nothing at {}: use / (the page), /api/tree, /api/group?path=, {delete}/api/totals, \
+         /api/events, {limit}{limits}POST /api/stat?e=&g=, /metrics or /healthz\n",
         uri.path()
     );
     (StatusCode::NOT_FOUND, message)
@@ -170,7 +170,7 @@ async fn not_found(deletes: bool, limited: [bool; 2], uri: Uri) -> (StatusCode, 
 async fn method_not_allowed(deletes: bool, uri: Uri) -> impl IntoResponse {
     let (allowed, message) = match uri.path() {
         "/api/stat" => {
-            ("POST", "counting is work for the server: use POST, as submeter stat does\n")
+            ("POST", "counting puts load on the server: use POST, as submeter stat does\n")
         }
         "/api/limits" => ("POST", "use POST to set limits; /api/tree shows them\n"),
         "/api/limit" => ("POST", "use POST to set a tenant's limits; /api/tree shows them\n"),
@@ -178,9 +178,9 @@ async fn method_not_allowed(deletes: bool, uri: Uri) -> impl IntoResponse {
             ("GET,HEAD,DELETE", "use GET or HEAD to read, DELETE to delete\n")
         }
         "/api/group" => {
-            ("GET,HEAD", "this program lets no client delete groups: use GET or HEAD to read\n")
+            ("GET,HEAD", "clients may not delete groups of this program: use GET or HEAD to read\n")
         }
-        _ => ("GET,HEAD", "this is read only: use GET or HEAD\n"),
+        _ => ("GET,HEAD", "this is read-only: use GET or HEAD\n"),
     };
     (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, allowed)], message)
 }

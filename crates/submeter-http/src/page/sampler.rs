@@ -235,7 +235,7 @@ impl Sampler {
             let fresh = sampler.snapshot();
             let shown = &sampler.shared.shown;
             let json = api::tree(&fresh, &sample, verdicts, shown, coding);
-            json.map_err(|e| format!("the tree is not JSON: {e}"))
+            json.map_err(|e| format!("cannot write the tree as JSON: {e}"))
         };
         match coding {
             Coding::Plain => self.shared.trees.get(make).await,
@@ -248,7 +248,7 @@ impl Sampler {
         let sampler = self.clone();
         let make = move || {
             let totals = totals::totals(sampler.tree_of_groups(), &sampler.shared.shown);
-            totals.map_err(|e| format!("the totals are not JSON: {e}"))
+            totals.map_err(|e| format!("cannot write the totals as JSON: {e}"))
         };
         self.shared.totals.get(make).await
     }
@@ -259,7 +259,8 @@ impl Sampler {
         let make = move || {
             let mut text = String::new();
             let (export, tree) = (&sampler.shared.export, sampler.tree_of_groups());
-            export.write_as(format, tree, &mut text).map_err(|e| format!("no exposition: {e}"))?;
+            let failed = |e| format!("cannot write the exposition: {e}");
+            export.write_as(format, tree, &mut text).map_err(failed)?;
             let Dashboard { panels, prefix, .. } = &sampler.shared.shown;
             panel::expose(panels, prefix, format, &mut text);
             sampler.shared.state.lock().verdicts.expose(prefix, format, &mut text);
@@ -338,7 +339,7 @@ impl Sampler {
 
 impl State {
     fn newest(&self) -> Arc<Sample> {
-        Arc::clone(self.sample.as_ref().expect("a sampler is born with a sample"))
+        Arc::clone(self.sample.as_ref().expect("a sampler starts with a sample"))
     }
 
     fn take(&mut self, snapshot: Snapshot, before: Option<&Sample>, shown: &Dashboard) -> Sample {

@@ -59,7 +59,7 @@ pub(super) async fn stat(
         return why.into_response();
     }
     let Some(pairs) = query::pairs(&uri) else {
-        let message = "what is asked is not escaped as in a URL: write %25 for a percent sign\n";
+        let message = "invalid percent escape in the query: write %25 for a percent sign\n";
         return (StatusCode::BAD_REQUEST, message).into_response();
     };
     let (requests, interval) = match read(sampler.tree_of_groups(), &pairs) {
@@ -68,7 +68,7 @@ pub(super) async fn stat(
     };
     let Ok(permit) = counts.0.try_acquire_owned() else {
         let message =
-            format!("{COUNTS_MAX} counts are under way, the most allowed: end one of them\n");
+            format!("{COUNTS_MAX} counts are already running, the maximum: end one of them\n");
         return (StatusCode::SERVICE_UNAVAILABLE, message).into_response();
     };
     let session = Session::open(sampler.tree_of_groups(), requests);
@@ -167,21 +167,23 @@ fn read(tree: &Tree, query: &[(String, String)]) -> Result<(Vec<Request>, Durati
             ("interval", None) => {
                 let ms = value.parse().ok().map(Duration::from_millis);
                 interval = ms.filter(|ms| *ms >= INTERVAL_MIN).ok_or_else(|| {
-                    bad(format!("interval={value:?} is none: give milliseconds, 10 or more\n"))
+                    bad(format!("invalid interval={value:?}: use milliseconds, 10 or more\n"))
                 })?;
             }
             _ => {
-                let message = "say what to count for whom: /api/stat?e=task-clock&g=/acme/web\n";
+                let message = "specify what to count and for which group: \
+                               /api/stat?e=task-clock&g=/acme/web\n";
                 return Err(bad(message.to_owned()));
             }
         }
     }
     if requests.is_empty() || events.is_some() {
-        let message = "say what to count for whom: /api/stat?e=task-clock&g=/acme/web\n";
+        let message = "specify what to count and for which group: \
+                       /api/stat?e=task-clock&g=/acme/web\n";
         return Err(bad(message.to_owned()));
     }
     if total > EVENTS_MAX {
-        return Err(bad(format!("{total} events are too many: name at most {EVENTS_MAX}\n")));
+        return Err(bad(format!("{total} events are too many: use at most {EVENTS_MAX}\n")));
     }
     Ok((requests, interval))
 }
@@ -195,7 +197,7 @@ fn for_group(
         return Ok(events.into_iter().map(Request::everywhere).collect());
     }
     let Some(group) = tree.get(path) else {
-        let message = format!("no group {path:?}: /api/tree lists those that live\n");
+        let message = format!("no group {path:?}: /api/tree lists the live ones\n");
         return Err((StatusCode::NOT_FOUND, message));
     };
     Ok(events.into_iter().map(|events| Request::group(&group, events)).collect())

@@ -86,8 +86,8 @@ impl fmt::Display for TokenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "no token: write {TOKEN_MIN} or more ASCII characters without spaces, such as those of \
-             `openssl rand -base64 24`"
+            "no valid token: use {TOKEN_MIN} or more ASCII characters without spaces, such as the \
+             output of `openssl rand -base64 24`"
         )
     }
 }

@@ -34,7 +34,7 @@ impl Grpc {
         settings: &Builder,
     ) -> Result<Grpc, SettingError> {
         let wrong = |error: tonic::transport::Error| {
-            SettingError::new(remedy::explain(&target.place, &error, "name another"))
+            SettingError::new(remedy::explain(&target.place, &error, "use another"))
         };
         let endpoint = Endpoint::from(target.uri.clone()).user_agent(USER_AGENT).map_err(wrong)?;
         #[cfg(feature = "tls")]

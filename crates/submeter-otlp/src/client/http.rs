@@ -103,7 +103,10 @@ impl Http {
         let body = match body {
             Ok(body) => body,
             Err(ureq::Error::BodyExceedsLimit(_)) => {
-                return Outcome::Refused(format!("{} answers too much: no receiver", self.place()));
+                return Outcome::Refused(format!(
+                    "{} answered too much: not a receiver",
+                    self.place()
+                ));
             }
             Err(error) => return self.again(&error),
         };
@@ -112,7 +115,7 @@ impl Http {
             return Outcome::Accepted { rejected: 0, why: String::new() };
         }
         let Ok(answer) = ExportMetricsServiceResponse::decode(&body[..]) else {
-            let text = "answers what no receiver does: give its own URL, with /v1/metrics";
+            let text = "does not answer like a receiver: specify its exact URL, with /v1/metrics";
             return Outcome::Refused(format!("{} {text}", self.place()));
         };
         accepted(answer)

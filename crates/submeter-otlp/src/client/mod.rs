@@ -60,9 +60,7 @@ pub(crate) fn client(settings: &Builder) -> Result<Box<dyn Client>, SettingError
         Protocol::Grpc => Ok(Box::new(grpc::Grpc::new(target, headers, settings)?)),
         #[cfg(not(feature = "grpc"))]
         Protocol::Grpc => Err(SettingError::new(
-            "there is no gRPC in this build: build it with the feature `grpc`, or send by \
-             http/protobuf"
-                .into(),
+            "this build has no gRPC: enable the feature `grpc`, or use http/protobuf".into(),
         )),
     }
 }
@@ -110,15 +108,15 @@ impl Target {
         let is_here = host.eq_ignore_ascii_case("localhost")
             || address.is_ok_and(|address| address.to_canonical().is_loopback());
         if settings.protocol == Protocol::Grpc && !url.is_bare() {
-            return Err(wrong(&format!("gRPC has paths of its own, and no query: {like}")));
+            return Err(wrong(&format!("gRPC takes no path and no query: {like}")));
         }
         match url.scheme() {
             "http" => {}
             "https" if cfg!(feature = "tls") => {}
             "https" => {
                 return Err(wrong(
-                    "there is no TLS in this build: build it with the feature `tls`, or send to a \
-                     collector beside by http",
+                    "this build has no TLS: enable the feature `tls`, or send to a local collector \
+                     over http",
                 ));
             }
             _ => return Err(wrong(like)),
@@ -153,11 +151,10 @@ fn headers(settings: &Builder, url: &Url) -> Result<HeaderMap, SettingError> {
     for (name, value) in &settings.headers.0 {
         // The value is not shown: it may be a password.
         let header = name.parse::<HeaderName>().ok().zip(value.parse::<HeaderValue>().ok());
-        let (known, value) = header.ok_or_else(|| {
-            SettingError::new(format!("header {name:?}: HTTP has no such name or value"))
-        })?;
+        let (known, value) = header
+            .ok_or_else(|| SettingError::new(format!("header {name:?}: invalid name or value")))?;
         if OWN.contains(&known) {
-            let why = format!("header {name:?}: each request has its own: leave it out");
+            let why = format!("header {name:?}: set by each request itself: leave it out");
             return Err(SettingError::new(why));
         }
         headers.append(known, value);

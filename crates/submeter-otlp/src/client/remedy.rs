@@ -7,24 +7,24 @@ use ureq::http::Uri;
 
 use crate::builder::{Builder, Protocol};
 
-const LATE: &str = "give it longer by OTEL_EXPORTER_OTLP_TIMEOUT";
+const LATE: &str = "raise OTEL_EXPORTER_OTLP_TIMEOUT";
 
 /// Returns what may be wrong if a connection just ends. Nothing else is seen of a receiver of the
 /// other protocol or, in TLS 1.3, of one that wants a certificate.
 pub(super) fn guess(uri: &Uri, settings: &Builder) -> &'static str {
     match (settings.protocol, uri.scheme_str() == Some("https")) {
         (Protocol::Http, false) => {
-            "if it wants gRPC, set OTEL_EXPORTER_OTLP_PROTOCOL=grpc; if TLS, write https"
+            "if it expects gRPC, set OTEL_EXPORTER_OTLP_PROTOCOL=grpc; if TLS, use https"
         }
         (Protocol::Http, true) => {
-            "if it wants gRPC, set OTEL_EXPORTER_OTLP_PROTOCOL=grpc; if a client's certificate, \
+            "if it expects gRPC, set OTEL_EXPORTER_OTLP_PROTOCOL=grpc; if a client certificate, \
              OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE"
         }
         (Protocol::Grpc, false) => {
-            "if it wants HTTP, set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf; if TLS, write https"
+            "if it expects HTTP, set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf; if TLS, use https"
         }
         (Protocol::Grpc, true) => {
-            "if it wants HTTP, set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf; if a client's \
+            "if it expects HTTP, set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf; if a client \
              certificate, OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE"
         }
     }
@@ -66,7 +66,7 @@ fn of(cause: &(dyn Error + 'static)) -> Option<&'static str> {
     if let Some(error) = cause.downcast_ref::<io::Error>() {
         return match error.kind() {
             io::ErrorKind::ConnectionRefused => {
-                Some("start a receiver there, or name another by OTEL_EXPORTER_OTLP_ENDPOINT")
+                Some("start a receiver there, or set another in OTEL_EXPORTER_OTLP_ENDPOINT")
             }
             _ => of(error.get_ref()?),
         };

@@ -47,9 +47,8 @@ impl Files {
             let chain = certificates(chain);
             let chain: Vec<_> =
                 chain.iter().map(|der| Certificate::from_der(der).to_owned()).collect();
-            let key = PrivateKey::from_pem(key).map_err(|error| {
-                SettingError::new(format!("the client's key: {error}: use one in PKCS#8"))
-            })?;
+            let key = PrivateKey::from_pem(key)
+                .map_err(|error| SettingError::new(format!("client key: {error}: use PKCS#8")))?;
             config = config.client_cert(Some(ClientCert::new_with_certs(&chain, key)));
         }
         Ok(config.build())
@@ -78,11 +77,11 @@ impl Files {
 pub(super) fn remedy(error: &Error) -> Option<&'static str> {
     match error {
         Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
-            Some("name the file of its authority by OTEL_EXPORTER_OTLP_CERTIFICATE")
+            Some("set OTEL_EXPORTER_OTLP_CERTIFICATE to the file of its authority")
         }
         Error::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-        ) => Some("name it as its certificate does, or make one for this name"),
+        ) => Some("use the name in its certificate, or make one for this name"),
         Error::InvalidCertificate(
             CertificateError::Expired | CertificateError::ExpiredContext { .. },
         ) => Some("renew its certificate"),
@@ -91,18 +90,18 @@ pub(super) fn remedy(error: &Error) -> Option<&'static str> {
             if error.to_string().contains("CaUsedAsEndEntity") =>
         {
             Some(
-                "its certificate is an authority's, as `openssl req -x509` makes them unless told \
-                 otherwise: make one with basicConstraints=CA:FALSE",
+                "its certificate is a CA certificate, the default of `openssl req -x509`: make one \
+                 with basicConstraints=CA:FALSE",
             )
         }
-        Error::InvalidMessage(_) => Some("if it has no TLS, write http"),
+        Error::InvalidMessage(_) => Some("if it has no TLS, use http"),
         Error::AlertReceived(
             AlertDescription::CertificateRequired
             | AlertDescription::BadCertificate
             | AlertDescription::UnknownCA
             | AlertDescription::HandshakeFailure,
         ) => Some(
-            "it wants a client's certificate that it knows: name one by \
+            "it requires a client certificate that it trusts: set \
              OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and OTEL_EXPORTER_OTLP_CLIENT_KEY",
         ),
         _ => None,
@@ -116,8 +115,8 @@ fn provider() -> Arc<CryptoProvider> {
 fn system() -> Result<Vec<CertificateDer<'static>>, SettingError> {
     let found = rustls_native_certs::load_native_certs().certs;
     if found.is_empty() {
-        let text = "this system has no certificates of authorities: install `ca-certificates`, or \
-                    name a file by OTEL_EXPORTER_OTLP_CERTIFICATE";
+        let text = "this system has no CA certificates: install `ca-certificates`, or set \
+                    OTEL_EXPORTER_OTLP_CERTIFICATE to a file";
         return Err(SettingError::new(text.into()));
     }
     Ok(found)
@@ -139,11 +138,11 @@ fn identity(certificate: &Path, key: &Path) -> Result<(Vec<u8>, Vec<u8>), Settin
     }
     let wrong = |what: String| SettingError::new(format!("client key {key:?}: {what}"));
     let secret = PrivateKeyDer::from_pem_slice(&key_pem).map_err(|_| {
-        wrong("no key in PEM, which begins with \"-----BEGIN PRIVATE KEY-----\"".into())
+        wrong("not a PEM key, which begins with \"-----BEGIN PRIVATE KEY-----\"".into())
     })?;
     // ureq panics if the two do not belong together.
     CertifiedKey::from_der(chain, secret, &provider())
-        .map_err(|error| wrong(format!("it is not that of {certificate:?}: {error}")))?;
+        .map_err(|error| wrong(format!("does not belong to {certificate:?}: {error}")))?;
     Ok((chain_pem, key_pem))
 }
 
@@ -153,18 +152,18 @@ fn certificates(pem: &[u8]) -> Vec<CertificateDer<'static>> {
 
 fn read(file: &Path) -> Result<Vec<u8>, SettingError> {
     fs::read(file).map_err(|error| {
-        SettingError::io(format!("cannot read {file:?}: {error}: name a file in PEM"), error)
+        SettingError::io(format!("cannot read {file:?}: {error}: specify a PEM file"), error)
     })
 }
 
 fn no_certificate(file: &Path) -> SettingError {
     SettingError::new(format!(
-        "{file:?} has no certificate in PEM, which begins with \"-----BEGIN CERTIFICATE-----\""
+        "{file:?} contains no PEM certificate, which begins with \"-----BEGIN CERTIFICATE-----\""
     ))
 }
 
 fn alone(file: &Path, missing: &str) -> SettingError {
-    SettingError::new(format!("{file:?} is of no use alone: set {missing} too"))
+    SettingError::new(format!("{file:?} is useless alone: set {missing} too"))
 }
 
 #[cfg(test)]
@@ -190,7 +189,7 @@ mod tests {
             (other("Unknown"), None),
             (CertificateError::UnknownIssuer, Some("OTEL_EXPORTER_OTLP_CERTIFICATE")),
             (CertificateError::Expired, Some("renew")),
-            (CertificateError::NotValidForName, Some("as its certificate does")),
+            (CertificateError::NotValidForName, Some("the name in its certificate")),
         ] {
             let said = remedy(&Error::InvalidCertificate(error));
             let is_told =

@@ -76,15 +76,15 @@ fn a_request_names_its_sender_or_a_headers() {
 #[test]
 fn a_bad_address_is_said_without_its_secrets() {
     for (protocol, url, says) in [
-        (Protocol::Http, "http://u:s3cret%@h:1", "\"http://h:1\": a % begins no escape"),
+        (Protocol::Http, "http://u:s3cret%@h:1", "\"http://h:1\": invalid percent escape"),
         (Protocol::Http, "http://u:s3cret%ff@h:1", "UTF-8"),
         (Protocol::Http, "http://u:s3/cret@h:1", "\"http://…\""),
-        (Protocol::Http, "u:s3cret@h:1", "\"…\": it is no URL"),
+        (Protocol::Http, "u:s3cret@h:1", "\"…\": not a URL"),
         (Protocol::Http, "ftp://u:s3cret@h:1?key=s3cret", "\"ftp://h:1\": write http://"),
         (Protocol::Http, "http://u:s3cret@", "write http://host:4318/v1/metrics"),
         (Protocol::Http, "http://u:s3cret@h:port", "write http://"),
         (Protocol::Http, "http://u:s3cret@a:1,b:1", "write http://"),
-        (Protocol::Grpc, "http://u:s3cret@h:1/v1/metrics", "gRPC has paths of its own"),
+        (Protocol::Grpc, "http://u:s3cret@h:1/v1/metrics", "gRPC takes no path"),
         (Protocol::Grpc, "http://h:1?key=s3cret", "no query"),
     ] {
         let tree = counted();

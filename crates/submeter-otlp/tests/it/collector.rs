@@ -242,8 +242,8 @@ fn what_a_collector_refuses_has_a_remedy() {
         (plain(http), plain(grpc), http_wanted),
         (plain(grpc), plain(http), grpc_wanted),
         (tls(http), tls(grpc), http_wanted),
-        (plain(http), tls(http), "write http"),
-        (plain(grpc), tls(grpc), "write http"),
+        (plain(http), tls(http), "use http"),
+        (plain(grpc), tls(grpc), "use http"),
         (tls(http), plain(http), "HTTPS"),
     ]
     .into_iter()

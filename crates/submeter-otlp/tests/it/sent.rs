@@ -368,7 +368,7 @@ fn unusable_settings_are_named_with_a_remedy() {
         (builder().endpoint("http://"), "http://host:4318/v1/metrics"),
         (builder().header("a b", "c"), "a b"),
         (builder().header("a", "secret\n"), "\"a\""),
-        (builder().header("Content-Length", "3"), "\"Content-Length\": each request has its own"),
+        (builder().header("Content-Length", "3"), "\"Content-Length\": set by each request itself"),
         (builder().header("transfer-encoding", "chunked"), "leave it out"),
         (builder().interval(Duration::ZERO), "interval"),
         (builder().timeout(Duration::ZERO), "timeout"),

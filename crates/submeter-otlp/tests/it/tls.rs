@@ -113,7 +113,7 @@ fn https_trusts_as_told_and_shows_itself() {
     for (builder, url, remedy) in [
         (to(&url, "stranger.pem"), url.clone(), "OTEL_EXPORTER_OTLP_CERTIFICATE"),
         (to(&url, "authority.pem"), url.clone(), "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE"),
-        (to(&no_tls, "authority.pem"), no_tls.clone(), "write http"),
+        (to(&no_tls, "authority.pem"), no_tls.clone(), "use http"),
     ] {
         let exporter = builder.start().expect("valid");
         let error = exporter.export().expect_err(remedy);

@@ -323,11 +323,11 @@ mod tests {
             ("ftp://localhost:1", "ftp://localhost:1: ftp is"),
             ("", "\"\": give"),
             ("http://", "\"http://\": give"),
-            ("a b", "\"a b\": it has white space"),
+            ("a b", "\"a b\": it contains white space"),
             ("a:b", "\"a:b\": give"),
             ("a:1,b:1", "\"a:1,b:1\": give"),
             ("http://localhost:1/?x=y", "\"http://localhost:1/\": give"),
-            ("http://x:100%@localhost:1", "\"http://localhost:1\": a % begins no escape"),
+            ("http://x:100%@localhost:1", "\"http://localhost:1\": invalid percent escape"),
         ] {
             let failure = client(url).expect_err("refused");
             assert!(failure.line().contains(named), "{failure:?} names {url:?}");

@@ -152,7 +152,7 @@ fn at_the_limit(metric: &MetricDoc, value: &ValueDoc, theme: Theme) -> Vec<Line>
         (*overdrafts, show::count(*overdrafts), "beyond the limit"),
         (*paused, show::count(*paused), "paused"),
         (*reclaimed, show(*reclaimed), "reclaimed"),
-        (*reclaimed_low, show::count(*reclaimed_low), "times of what low protects"),
+        (*reclaimed_low, show::count(*reclaimed_low), "times despite low"),
     ];
     let events = events.into_iter().filter(|(n, ..)| *n > 0);
     let events: Vec<String> = events.map(|(_, n, what)| format!("{n} {what}")).collect();

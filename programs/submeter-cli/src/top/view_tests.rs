@@ -260,7 +260,7 @@ fn the_detail_has_every_metric_and_its_limit() {
         "latency                        120,000     120,000              p50 90.0 µs  p90 150 µs  p99 180 µs",
         "memory                        1.14 MiB    1.14 MiB",
         "    limit 4.00 MiB, peak 2.29 MiB",
-        "    12 refused, 2.00 KiB reclaimed, 1 times of what low protects",
+        "    12 refused, 2.00 KiB reclaimed, 1 times despite low",
         "    waited for room: some 2.5 % of 10 s, 0.5 % of a minute, 3.00 s in all; full 0.0 % of 10 s, 0.5 %",
     ];
     let at = lines.iter().position(|line| line.starts_with("── /b")).expect("the detail");

@@ -381,7 +381,7 @@ fn redis_lends_and_shows_its_password_nowhere() {
     for once in ["memory of /acme is not declared", "rate of /acme is not", "no new leases"] {
         assert_eq!(warned.matches(once).count(), 1, "{once}: {warned}");
     }
-    assert!(warned.contains("look at user and password"), "{warned}");
+    assert!(warned.contains("check the user and password"), "{warned}");
     for text in [shown, found, table, said, refused, free, warned] {
         assert!(!text.contains(SECRET), "{text}");
     }
@@ -451,7 +451,7 @@ fn bad_input_is_one_line_with_the_remedy() {
             SUBMETER.refuses(&at("etcd://h"), &["etcd://h", "etcd://user:password@host:port"]);
         }
         for wrong in ["redis://u:100%@127.0.0.1:1", "ETCD://u:100%@127.0.0.1:1"] {
-            SUBMETER.refuses(&at(wrong), &["://127.0.0.1:1: a % begins no escape", "--bank"]);
+            SUBMETER.refuses(&at(wrong), &["://127.0.0.1:1: invalid percent escape", "--bank"]);
         }
         let named = ["http://bank", "unix:/PATH", "redis://HOST:PORT", "etcd://HOST:PORT"];
         SUBMETER.refuses(&at("http://bank"), &named);
@@ -482,7 +482,7 @@ fn bad_input_is_one_line_with_the_remedy() {
     let twice = ["fleet", "bank", "--listen", &address, "--limit", "/a=1m", "--limit", "/a=2m"];
     SUBMETER.refuses(&twice, &["memory of /a has two limits"]);
     let held = bank(&address, &[]);
-    SUBMETER.refuses(&["fleet", "bank", "--listen", &address], &["another server has it"]);
+    SUBMETER.refuses(&["fleet", "bank", "--listen", &address], &["another server uses it"]);
     drop(held);
 
     let serve = |more: &[&'static str]| {

@@ -141,7 +141,7 @@ mod with {
         SUBMETER.refuses(&args, &[&address.to_string(), "no answer within 6 s", "--postgres"]);
         let url = format!("postgres://me:s3cret%@{address}/bill");
         let args = ["fleet", "bill", "--sum", "--postgres", &url];
-        SUBMETER.refuses(&args, &[&format!("postgres://{address}/bill: a % begins no escape")]);
+        SUBMETER.refuses(&args, &[&format!("postgres://{address}/bill: invalid percent escape")]);
     }
 
     /// A database has each request once, whatever servers are killed.

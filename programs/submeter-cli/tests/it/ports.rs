@@ -110,7 +110,7 @@ fn only_who_has_the_token_is_shown_the_page() {
     let wrong = secret("wrong", "correct-horse-batterx\n");
     SUBMETER.refuses(
         &["top", "--once", "--token-file", wrong.path(), &page],
-        &[&page, "asks for its token"],
+        &[&page, "requires its token"],
     );
     let shown = SUBMETER.run(&["top", "--once", "--token-file", token.path(), &page]);
     assert_eq!(shown.status.code(), Some(0), "{}", text(&shown.stderr));
@@ -162,7 +162,7 @@ fn a_hangup_reads_users_and_token_again() {
     let (code, out) = server.end();
     assert_eq!(code, Some(0), "{out}");
     let bad = format!("the users stay as they were: {}, line 2: no ':'", users.path());
-    let short = format!("the token stays as it was: {} has no token: write 16", token.path());
+    let short = format!("the token stays as it was: {} has no valid token: use 16", token.path());
     assert!(out.contains(&bad) && out.contains(&short), "{out}");
     assert!(!out.contains("horse"), "{out}");
 }

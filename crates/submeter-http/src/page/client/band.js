@@ -96,7 +96,7 @@ const band = {
     const sum = (line) => line.reduce((sum, one) => sum + one, 0);
     this.isMuch = nobody !== null && sum(nobody) * 2 > sum(whole) && sum(whole) > SLOTS / 2;
     setText(this.why, `${this.isMuch ? "More than half of the CPU time of these two minutes belongs" : "Some CPU time belongs"} to no tenant: ${NOBODY}. `
-      + "Where that is most of a busy process, threads work outside of groups, and limits and bills miss what they do: the alert SubmeterUnattributedCpu of monitoring/rules.yml says so.");
+      + "If that is most of a busy process, threads are working outside of groups, and limits and bills miss their work: the alert SubmeterUnattributedCpu in monitoring/rules.yml reports it.");
     this.paintMarks();
     this.paintMoment();
   },

@@ -57,7 +57,7 @@ const detail = {
     if (this.lost === path) return;
     this.lost = path;
     this.built = false;
-    this.box.replaceChildren(this.header(path), el("p", { class: "lost", text: "This tenant does not exist, or no longer. What it counted is still in its parent's totals." }));
+    this.box.replaceChildren(this.header(path), el("p", { class: "lost", text: "This tenant does not exist, or no longer exists. Its counts are still in its parent's totals." }));
   },
 
   header(path) {
@@ -211,8 +211,8 @@ const detail = {
     const share = usage.limit ? ` (${format.text(format.percent(usage.current / usage.limit))})` : "";
     setText(held, `${text(usage.current)} held${share}, peak ${text(usage.peak)}`);
     const number = (n) => format.exact(n)[0];
-    const events = [[usage.refused, number, "refused"], [usage.overdrafts, number, "beyond it"], [usage.paused, number, "paused"],
-      [usage.reclaimed, text, "reclaimed"], [usage.reclaimed_low, number, "times of what low protects"]].filter(([n]) => n);
+    const events = [[usage.refused, number, "refused"], [usage.overdrafts, number, "beyond the limit"], [usage.paused, number, "paused"],
+      [usage.reclaimed, text, "reclaimed"], [usage.reclaimed_low, number, "times despite low"]].filter(([n]) => n);
     setText(refused, events.map(([n, show, what]) => `${show(n)} ${what}`).join(", ") || "none refused");
     // Like memory.pressure of a cgroup.
     const { some, full } = usage.pressure || {};
@@ -268,7 +268,7 @@ const detail = {
     plot.setAttribute("viewBox", "0 0 400 118");
     plot.setAttribute("aria-label", `Distribution of ${metric.name}`);
     if (!used.length) {
-      plot.replaceChildren(svg("text", { x: 200, y: 56, "text-anchor": "middle", text: "Nothing was recorded yet" }));
+      plot.replaceChildren(svg("text", { x: 200, y: 56, "text-anchor": "middle", text: "Nothing recorded yet" }));
       return;
     }
     // A margin of two octaves at most, so that a lone bucket is not as wide as the box.
@@ -336,10 +336,10 @@ function limiter(path) {
       setText(said, `Set: ${now.limits || "no limits"}`);
       undo.hidden = false;
       undo.was = now.undo;
-    } catch { setText(said, "The server does not answer: nothing is known to be set."); }
+    } catch { setText(said, "The server does not answer: it is unknown whether the limits were set."); }
   };
   const sure = button("", () => post(limits()));
-  const ask = el("p", { class: "ask", hidden: "" }, sure, button("Leave it", () => { ask.hidden = true; input.focus(); }));
+  const ask = el("p", { class: "ask", hidden: "" }, sure, button("Cancel", () => { ask.hidden = true; input.focus(); }));
   const undo = el("button", { type: "button", class: "quiet framed", hidden: "", text: "Undo", on: { click: () => post(undo.was) } });
   const set = button("Set…", () => { if (!input.value.trim()) { input.focus(); return; } setText(sure, `Set ${limits()} for ${visible(path)}`); ask.hidden = false; sure.focus(); });
   const form = el("div", { class: "limiter" }, input,

@@ -49,7 +49,7 @@ const link = {
     this.isPaused = !this.isPaused;
     const button = document.getElementById("pause");
     setAttr(button, "aria-pressed", String(this.isPaused));
-    setAttr(button, "title", this.isPaused ? "Go on (p)" : "Pause (p)");
+    setAttr(button, "title", this.isPaused ? "Resume (p)" : "Pause (p)");
     if (this.isPaused) { this.source.close(); this.state("paused"); } else this.open();
   },
 
@@ -131,7 +131,7 @@ const theme = {
   set(name) {
     this.now = this.names.includes(name) ? name : "auto";
     setAttr(document.documentElement, "data-theme", this.now === "auto" ? null : this.now);
-    const label = `Colours: ${this.now === "auto" ? "as the system" : this.now}`;
+    const label = `Colours: ${this.now === "auto" ? "system" : this.now}`;
     const button = document.getElementById("theme");
     setAttr(button, "title", label);
     setAttr(button, "aria-label", label);

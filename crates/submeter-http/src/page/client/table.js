@@ -74,7 +74,7 @@ const table = {
       setAttr(cell, "aria-sort", active ? (down ? "descending" : "ascending") : "none");
       const held = model.isHeld || Date.now() < this.hoverUntil;
       setText(cell.querySelector(".arrow"), active ? (down ? (held ? "▽" : "▼") : held ? "△" : "▲") : "");
-      setAttr(cell.querySelector(".arrow"), "title", active && held ? "Rows change places where one has a fifth more, and never under the pointer" : null);
+      setAttr(cell.querySelector(".arrow"), "title", active && held ? "Rows swap only if one is a fifth larger, and never under the pointer" : null);
     }
   },
 

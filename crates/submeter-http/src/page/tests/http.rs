@@ -350,7 +350,7 @@ fn a_limit_of_one_group_takes_header_and_consent() {
     );
     for (target, headers, body, status, named) in [
         ("/api/limit?path=/acme", &meant[..], "rate=none", 400, "no such limit"),
-        ("/api/limit", &meant, "rate=5/s", 400, "say which group"),
+        ("/api/limit", &meant, "rate=5/s", 400, "name exactly one group"),
         ("/api/limit?path=/acme", &[], "rate=5/s", 403, "X-Submeter"),
         (
             "/api/limit?path=/acme",

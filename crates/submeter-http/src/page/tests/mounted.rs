@@ -111,7 +111,7 @@ async fn nothing_is_deleted_unless_the_program_asks() {
     let app = router(Dashboard::new("program", &program.tree));
     let (status, why) = ask(&app, "DELETE", "/api/group?path=/acme", &meant).await;
     assert_eq!(status, StatusCode::METHOD_NOT_ALLOWED.as_u16());
-    assert!(why.contains("lets no client delete groups"), "{why}");
+    assert!(why.contains("clients may not delete groups"), "{why}");
     assert!(program.tree.get("/acme").is_some());
     let app = router(program.shown());
     assert_eq!(ask(&app, "DELETE", "/api/group?path=/acme", &[HOST]).await.0, 403);
