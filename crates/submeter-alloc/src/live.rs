@@ -49,14 +49,16 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StartError::NotLinked => f.write_str(
-                "the global allocator knows no owners: set one that does in the program, as in \
-                 `#[global_allocator] static HEAP: Exact<System> = Exact::new(System);`",
+                "the global allocator does not track owners: set one that does in the program, as \
+                 in `#[global_allocator] static HEAP: Exact<System> = Exact::new(System);`",
             ),
             StartError::OtherTree => {
-                write!(f, "`{NAME}` is another tree's: declare it in the schema of this one")
+                write!(f, "`{NAME}` belongs to another tree: declare it in this one's schema")
             }
-            StartError::Twice => f.write_str("a process has one `Heap`, for one tree: keep it"),
-            StartError::NoAddresses(error) => write!(f, "no addresses for samples: {error}"),
+            StartError::Twice => {
+                f.write_str("a process can have only one `Heap`, for one tree: keep it")
+            }
+            StartError::NoAddresses(error) => write!(f, "no address space for samples: {error}"),
         }
     }
 }

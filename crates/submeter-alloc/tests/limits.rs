@@ -140,7 +140,7 @@ fn a_group_of_another_tree_has_no_limit() {
     let _: Live = schema.declare();
     let other = Tree::new(schema.build().expect("valid")).expect("address space");
     let error = books.heap.set_limit(other.root(), Some(1)).expect_err("not counted");
-    assert_eq!(error.to_string(), "nobody counts the heap memory of /");
+    assert_eq!(error.to_string(), "the heap memory of / is not counted");
     assert_eq!(exact::admit(other.root()), Ok(()));
 }
 

@@ -148,7 +148,7 @@ fn counters_are_declared_again_only_as_they_are() {
     assert_eq!(again.freed_blocks, heap.freed_blocks);
     let without = Tree::new(Schema::builder().build().expect("valid")).expect("address space");
     let error = without.declare::<Volume>().expect_err("too late");
-    assert!(error.to_string().contains("from its beginning"), "{error}");
+    assert!(error.to_string().contains("cannot be added to a tree later"), "{error}");
 }
 
 #[test]

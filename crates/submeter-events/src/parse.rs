@@ -50,7 +50,7 @@ pub fn parse(list: &str) -> Result<Vec<EventGroup>, ParseError> {
     }
     let events: usize = groups.iter().map(|group| group.events.len()).sum();
     if events > EVENTS_MAX {
-        return Err(wrong(list, format!("has {events} events: name at most {EVENTS_MAX}")));
+        return Err(wrong(list, format!("has {events} events: use at most {EVENTS_MAX}")));
     }
     Ok(groups)
 }
@@ -72,7 +72,7 @@ fn item(text: &str) -> Result<(EventGroup, &str), ParseError> {
     if let Some(of_group) = after.strip_prefix(':') {
         (modifiers, after) = split(of_group, &[',', '{', '}']);
         if modifiers.is_empty() {
-            return Err(wrong(text, "ends in a colon: name modifiers (u, k, D)".to_owned()));
+            return Err(wrong(text, "ends in a colon: add modifiers (u, k, D)".to_owned()));
         }
     }
     let mut group = EventGroup { events: Vec::new(), pinned: false };
@@ -96,7 +96,7 @@ fn event(text: &str) -> Result<(Event, bool), ParseError> {
     let text = text.trim();
     let (name, modifiers) = match text.split_once(':') {
         Some((_, "")) => {
-            return Err(wrong(text, "ends in a colon: name modifiers (u, k, D)".to_owned()));
+            return Err(wrong(text, "ends in a colon: add modifiers (u, k, D)".to_owned()));
         }
         Some(parts) => parts,
         None => (text, ""),
@@ -146,7 +146,7 @@ fn names() -> String {
             names.push_str(", ");
         }
     }
-    names + "or rNNN for a code of this CPU"
+    names + "or rNNN for a raw code of this CPU"
 }
 
 fn wrong(part: &str, what: String) -> ParseError {
@@ -242,7 +242,7 @@ mod tests {
         let many = |events| vec!["cycles"; events].join(",");
         assert_eq!(parse(&many(EVENTS_MAX)).expect("as many as may be").len(), 64);
         let text = parse(&many(EVENTS_MAX + 1)).expect_err("too many").to_string();
-        assert!(text.contains("has 65 events: name at most 64") && text.len() < 150, "{text}");
+        assert!(text.contains("has 65 events: use at most 64") && text.len() < 150, "{text}");
     }
 
     #[test]

@@ -105,7 +105,7 @@ impl Pmu for SimulatedPmu {
             return false;
         }
         for event in events {
-            assert!(!self.slot(*event).placed, "{event:?} is placed already");
+            assert!(!self.slot(*event).placed, "{event:?} is already placed");
             self.slots[event.0 as usize].placed = true;
         }
         self.used += need;

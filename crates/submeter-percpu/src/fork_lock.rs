@@ -21,7 +21,7 @@ pub struct ForkLock {
 }
 
 /// Proof that the lock is held; releases it when dropped.
-#[must_use = "it lets go at once otherwise"]
+#[must_use = "the lock is released at once otherwise"]
 #[derive(Debug)]
 pub struct Held<'a> {
     lock: &'a ForkLock,

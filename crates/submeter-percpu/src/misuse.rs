@@ -34,7 +34,7 @@ pub enum MisuseKind {
 impl MisuseKind {
     fn text(self) -> &'static str {
         match self {
-            MisuseKind::SecondKill => "killed twice; ignored; let one owner kill",
+            MisuseKind::SecondKill => "killed twice; ignored; let only one owner kill it",
             MisuseKind::ExcessPut => {
                 "put more often than taken; at worst the object is leaked, never freed in use; \
                  look for a put without its get"
@@ -112,7 +112,7 @@ pub struct HookAlreadySetError;
 
 impl fmt::Display for HookAlreadySetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the misuse hook is set already; call set_misuse_hook once, early")
+        f.write_str("the misuse hook is already set; call set_misuse_hook once, early")
     }
 }
 

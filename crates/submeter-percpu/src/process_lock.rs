@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_millis(250);
 
 /// The message for a caller that cannot continue.
 const ABANDONED: &str = "the process was forked while another thread was changing the tree, and \
-     that thread is not in this child: here the tree counts and reads what it has, and no more; \
+     that thread does not exist in this child: here the tree can only count and read what it has; \
      exec first, or fork while no thread flushes, creates or kills groups";
 
 /// A mutual-exclusion lock.

@@ -26,7 +26,7 @@ impl Barrier {
     pub fn name(self) -> &'static str {
         match self {
             Barrier::Membarrier => "membarrier",
-            Barrier::Visits => "visits of each CPU",
+            Barrier::Visits => "visits to each CPU",
         }
     }
 

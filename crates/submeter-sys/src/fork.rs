@@ -187,7 +187,7 @@ pub(crate) mod tests {
     pub(crate) fn pages_are_wiped() -> bool {
         let wiped = wiped_page().is_ok();
         if !wiped {
-            eprintln!("skipped: this kernel cannot wipe a page at a fork: take 4.14 or later");
+            eprintln!("skipped: this kernel cannot wipe a page at a fork: use 4.14 or later");
         }
         wiped
     }

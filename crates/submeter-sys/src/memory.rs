@@ -136,15 +136,15 @@ struct NoMemory {
 impl fmt::Display for NoAddresses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let NoAddresses { len, cause } = self;
-        write!(f, "{} MiB of addresses cannot be reserved: {cause}", len.div_ceil(1 << 20))?;
+        write!(f, "cannot reserve {} MiB of address space: {cause}", len.div_ceil(1 << 20))?;
         f.write_str(match cause.kind() {
             // `EAGAIN`.
             io::ErrorKind::WouldBlock => {
-                ": mlockall(MCL_FUTURE) counts them as locked: raise RLIMIT_MEMLOCK (ulimit -l), or \
+                ": mlockall(MCL_FUTURE) counts it as locked: raise RLIMIT_MEMLOCK (ulimit -l), or \
                  reserve before mlockall"
             }
             io::ErrorKind::OutOfMemory => {
-                ": raise RLIMIT_AS (ulimit -v), which counts addresses that take no memory"
+                ": raise RLIMIT_AS (ulimit -v), which counts address space that takes no memory"
             }
             _ => "",
         })
@@ -154,7 +154,7 @@ impl fmt::Display for NoAddresses {
 impl fmt::Display for NoMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let NoMemory { len, cause } = self;
-        write!(f, "{} KiB cannot be made accessible: {cause}", len.div_ceil(1 << 10))?;
+        write!(f, "cannot make {} KiB accessible: {cause}", len.div_ceil(1 << 10))?;
         f.write_str(match cause.kind() {
             io::ErrorKind::OutOfMemory => {
                 ": raise RLIMIT_DATA (ulimit -d) or vm.max_map_count, or set vm.overcommit_memory \

@@ -81,15 +81,15 @@ impl fmt::Display for SelfTest {
         f.write_str(match self {
             SelfTest::Passed => "passed",
             SelfTest::PassedWithoutBarrier => {
-                "passed for preemptions; the release vouches for barriers: no two threads ran at \
-                 once"
+                "passed for preemptions; barriers rely on the kernel's release, as no two threads \
+                 ran at once"
             }
             SelfTest::CommittedAfterPreemption => {
                 "failed: a sequence committed after a preemption on the same CPU"
             }
             SelfTest::CommittedAfterBarrier => "failed: a sequence committed after a barrier",
             SelfTest::Inconclusive => {
-                "inconclusive: with the time and threads allowed no sequence was interrupted"
+                "inconclusive: no sequence was interrupted with the time and threads allowed"
             }
             SelfTest::NotRun => "not run",
         })

@@ -158,16 +158,18 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
-            Kind::Name { name, reason } => write!(f, "{name:?} cannot name a group: {reason}"),
+            Kind::Name { name, reason } => write!(f, "invalid group name {name:?}: {reason}"),
             Kind::AlreadyExists(path) => write!(f, "group {} already exists", visible(path)),
-            Kind::NotFound(path) => write!(f, "no group {}", visible(path)),
+            Kind::NotFound(path) => write!(f, "group {} does not exist", visible(path)),
             Kind::Busy { path, children } => {
                 write!(f, "group {} has {children} children: kill them first", visible(path))
             }
             Kind::Killed(path) => {
-                write!(f, "group {} was killed: it takes no children", visible(path))
+                write!(f, "group {} was already killed", visible(path))
             }
-            Kind::Root => write!(f, "the root group lives as long as its tree"),
+            Kind::Root => {
+                f.write_str("the root group cannot be killed: it lives as long as its tree")
+            }
             Kind::Full { max } => write!(
                 f,
                 "the tree is full: {max} of {max} groups; raise `groups_max`, or drop handles to \

@@ -420,7 +420,10 @@ fn a_bad_configuration_names_setting_and_remedy() {
         (Config { tenant_limits: limits("acme", 1), ..default() }, "\"acme\" is not a path"),
         (Config { tenant_limits: limits("/", 1), ..default() }, "set memory_max"),
         (Config { tenant_limits: limits("/a", 0), ..default() }, "limit 0 of tenant \"/a\""),
-        (Config { tenant_limits: rates("/a", 0), ..default() }, "tenant \"/a\": the rate 0 per 1s"),
+        (
+            Config { tenant_limits: rates("/a", 0), ..default() },
+            "tenant \"/a\": invalid rate 0 per 1s",
+        ),
         (Config { tenant_limits: limits("/a:b", 1), ..default() }, "contains the delimiter"),
         (Config { tenant_limits: limits("/a//b", 1), ..default() }, "it is empty"),
         (Config { tenant_limits: limits("/a/..", 1), ..default() }, "it is reserved"),

@@ -27,7 +27,7 @@ pub struct OverLimit {
 impl fmt::Display for OverLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let OverLimit { path, bytes, limit } = self;
-        write!(f, "{path} holds {bytes} bytes of heap memory, and may hold {limit}")
+        write!(f, "{path} holds {bytes} bytes of heap memory, over its limit of {limit}")
     }
 }
 
@@ -47,7 +47,7 @@ impl NoNumber {
 
 impl fmt::Display for NoNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "nobody counts the heap memory of {}", self.path)
+        write!(f, "the heap memory of {} is not counted", self.path)
     }
 }
 

@@ -208,7 +208,7 @@ pub(super) fn reason(event: &Event, error: &io::Error) -> String {
         ErrorKind::PermissionDenied => {
             format!("{error}: allow perf_event_open in the container, or grant CAP_PERFMON")
         }
-        ErrorKind::Unsupported => format!("{error}: the kernel or the CPU lacks it"),
+        ErrorKind::Unsupported => format!("{error}: the kernel or the CPU does not support it"),
         _ => error.to_string(),
     }
 }

@@ -319,7 +319,7 @@ impl<P: Pmu> Scheduler<P> {
         if std::mem::take(&mut self.late) {
             self.rotate(now_ns);
         }
-        debug_assert!(self.counts_for_the_chain_alone(), "a group that was left is counted for");
+        debug_assert!(self.counts_for_the_chain_alone(), "a group that was left is still counted");
     }
 
     /// Returns whether everything on counters belongs to the chain's groups, or to all groups.

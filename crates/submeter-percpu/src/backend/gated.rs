@@ -59,7 +59,7 @@ impl GatedWord {
     /// When the area has no sequences.
     pub(crate) fn new(area: &Area) -> io::Result<GatedWord> {
         let block = area.word()?;
-        let word = block.cpu_word(0).expect("asked of areas with sequences only");
+        let word = block.cpu_word(0).expect("only for areas with sequences");
         let (rseq, address) = (word.rseq().gated(), word.address());
         let area = Some(block.into_area());
         Ok(GatedWord { gate: AtomicU32::new(0), rseq, address, area })

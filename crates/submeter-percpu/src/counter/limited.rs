@@ -93,7 +93,7 @@ pub struct OverLimitError {
 impl fmt::Display for OverLimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let OverLimitError { n, limit, high } = self;
-        write!(f, "adding {n} to {high} would exceed the limit of {limit}: give back first")
+        write!(f, "adding {n} to {high} would exceed the limit of {limit}: give some back first")
     }
 }
 

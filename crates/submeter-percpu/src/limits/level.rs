@@ -405,7 +405,7 @@ impl Level {
     pub(super) fn give_back(&self, n: u64) -> u64 {
         // SeqCst: see `held`; its Release part is what the next holder of the room pairs with.
         let before = self.held.fetch_sub(n, Ordering::SeqCst);
-        debug_assert!(before >= n, "gave {n} back of {before}");
+        debug_assert!(before >= n, "gave back {n} of {before}");
         before - n
     }
 

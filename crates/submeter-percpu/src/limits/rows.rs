@@ -137,7 +137,7 @@ impl Stock for StockRows {
     fn barrier(&self) {
         if self.locked.is_none() {
             // Continuing would grant an amount that was given back.
-            barrier::wait().expect("what the start-up probe found to work");
+            barrier::wait().expect("the start-up probe found it to work");
         }
     }
 
@@ -145,7 +145,7 @@ impl Stock for StockRows {
         self.locked.is_some()
             || match barrier::try_wait_for(patience) {
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => false,
-                waited => waited.map(|()| true).expect("what the start-up probe found to work"),
+                waited => waited.map(|()| true).expect("the start-up probe found it to work"),
             }
     }
 

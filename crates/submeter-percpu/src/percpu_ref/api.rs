@@ -112,7 +112,7 @@ impl PercpuRef {
 
     /// Takes a reference unless none is left, even after a kill. Returns whether it did.
     #[inline]
-    #[must_use = "without a reference the object may go"]
+    #[must_use = "without a reference the object may be freed"]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn tryget(&self) -> bool {
         self.try_many(1, false)
@@ -120,7 +120,7 @@ impl PercpuRef {
 
     /// Takes `n` references unless none is left.
     #[inline]
-    #[must_use = "without a reference the object may go"]
+    #[must_use = "without a reference the object may be freed"]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn tryget_many(&self, n: u32) -> bool {
         self.try_many(n, false)
@@ -129,7 +129,7 @@ impl PercpuRef {
     /// Takes a reference unless the count was killed. Always fails once a kill has returned or
     /// confirmed.
     #[inline]
-    #[must_use = "without a reference the object may go"]
+    #[must_use = "without a reference the object may be freed"]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn tryget_live(&self) -> bool {
         self.try_many(1, true)
@@ -137,7 +137,7 @@ impl PercpuRef {
 
     /// Takes `n` references unless the count was killed.
     #[inline]
-    #[must_use = "without a reference the object may go"]
+    #[must_use = "without a reference the object may be freed"]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn tryget_live_many(&self, n: u32) -> bool {
         self.try_many(n, true)

@@ -147,7 +147,7 @@ impl fmt::Display for StillHeldError {
             _ if !self.dying => f.write_str("it was not killed")?,
             Some(0) => f.write_str("the release callback is running")?,
             Some(n) => write!(f, "{n} references are held")?,
-            None => f.write_str("the kill is under way")?,
+            None => f.write_str("the kill is in progress")?,
         }
         for (number, &(place, held)) in self.sites.iter().enumerate() {
             let what = if held < 0 { "put" } else { "taken" };

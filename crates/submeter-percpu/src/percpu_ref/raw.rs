@@ -150,7 +150,7 @@ impl Slots for AreaSlots {
             #[cfg(test)]
             BARRIERS.set(BARRIERS.get() + 1);
             // Continuing would release objects in use.
-            barrier::wait().expect("what the start-up probe found to work");
+            barrier::wait().expect("the start-up probe found it to work");
         }
     }
 

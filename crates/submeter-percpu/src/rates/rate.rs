@@ -130,12 +130,14 @@ enum What {
 
 impl fmt::Display for InvalidRateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the rate {} cannot be kept: ", self.rate)?;
+        write!(f, "invalid rate {}: ", self.rate)?;
         f.write_str(match self.what {
             What::Amount => "the amount is 0, which would grant nothing: set a limit of 0 instead",
-            What::Period => "the period is 0: give a time, such as a second",
-            What::Burst => "the burst is 0, which would grant nothing: give at least 1",
-            What::LongPeriod => "the period is longer than a year: give less per shorter time",
+            What::Period => "the period is 0: use a time such as a second",
+            What::Burst => "the burst is 0, which would grant nothing: use at least 1",
+            What::LongPeriod => {
+                "the period is longer than a year: use a smaller amount per shorter time"
+            }
             What::LargeBurst => "the burst takes longer than a year to earn: lower it",
             What::SmallBurst => "the burst is earned in less than a microsecond: raise it",
         })
@@ -164,7 +166,7 @@ impl InvalidWeightError {
 impl fmt::Display for InvalidWeightError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (least, most) = (WEIGHTS.start(), WEIGHTS.end());
-        write!(f, "the weight {} is out of range: give one from {least} to {most}", self.0)
+        write!(f, "weight {} is out of range: use {least} to {most}", self.0)
     }
 }
 

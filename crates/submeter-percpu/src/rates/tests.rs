@@ -312,10 +312,10 @@ fn an_impossible_rate_is_refused_with_a_remedy() {
     let year = Duration::from_secs(366 * 24 * 3600);
     for (rate, remedy) in [
         (rate(0, SECOND, 1), "set a limit of 0 instead"),
-        (rate(1, Duration::ZERO, 1), "give a time, such as a second"),
-        (rate(1, SECOND, 0), "give at least 1"),
-        (rate(1, year * 2, 1), "give less per shorter time"),
-        (rate(1, Duration::MAX, 1), "give less per shorter time"),
+        (rate(1, Duration::ZERO, 1), "use a time such as a second"),
+        (rate(1, SECOND, 0), "use at least 1"),
+        (rate(1, year * 2, 1), "use a smaller amount per shorter time"),
+        (rate(1, Duration::MAX, 1), "use a smaller amount per shorter time"),
         (rate(1, SECOND, u64::MAX), "lower it"),
         (rate(1, year, 2), "lower it"),
         (rate(10_000_000_000, SECOND, 1000), "raise it"),

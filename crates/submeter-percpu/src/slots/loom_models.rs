@@ -108,7 +108,7 @@ impl Model {
             self.leave();
         }
         let line = self.line.lock().unwrap();
-        assert_eq!(line.wait, 0, "somebody waits beside a free place");
+        assert_eq!(line.wait, 0, "a waiter beside a free place");
         drop(line);
         assert!(self.slots.try_enter(), "the way is open behind the last");
     }
@@ -142,7 +142,7 @@ fn loom_slots_1_nobody_waits_beside_a_free_place() {
 
 /// Finds a thread that joins and looks before the way is closed.
 #[test]
-#[should_panic(expected = "somebody waits beside a free place")]
+#[should_panic(expected = "a waiter beside a free place")]
 fn loom_slots_1_finds_a_look_before_the_closing() {
     explore_all(|| one_leaves_and_one_joins(Joins::LookingFirst));
 }

@@ -340,7 +340,7 @@ impl Area {
     /// lose updates.
     pub fn barrier(&self) {
         if self.rseq().is_some() {
-            barrier::wait().expect("what the start-up probe found to work");
+            barrier::wait().expect("the start-up probe found it to work");
         }
     }
 

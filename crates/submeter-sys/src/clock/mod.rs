@@ -45,8 +45,8 @@ impl Source {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Source::PerfPage => "CPU counter, switches told by a perf page",
-            Source::Ticks => "CPU counter, set right by the kernel's clock",
+            Source::PerfPage => "CPU counter, with switches shown by a perf page",
+            Source::Ticks => "CPU counter, corrected by the kernel's clock",
             Source::Syscall => system::NAME,
         }
     }
@@ -408,7 +408,7 @@ fn decide() -> Choice {
             // Not silently ignored: whoever set it wanted something.
             _ => {
                 return syscall(format!(
-                    "SUBMETER_CLOCK={value:?} is not ticks or syscall; took syscall"
+                    "SUBMETER_CLOCK={value:?} is not ticks or syscall; using syscall"
                 ));
             }
         }

@@ -34,7 +34,7 @@ fn another_source_serves_who_asks_for_it() {
     let text = world::again(name, &[("SUBMETER_CLOCK", "syscall")]);
     assert!(text.contains("chosen Syscall, because SUBMETER_CLOCK=syscall"), "{text}");
     let text = world::again(name, &[("SUBMETER_CLOCK", "sundial")]);
-    assert!(text.contains("\"sundial\" is not ticks or syscall; took syscall"), "{text}");
+    assert!(text.contains("\"sundial\" is not ticks or syscall; using syscall"), "{text}");
     let text = world::again(name, &[("SUBMETER_CLOCK", "ticks")]);
     if !is_without_counter(&text) {
         assert!(text.contains("chosen Ticks, because SUBMETER_CLOCK=ticks"), "{text}");

@@ -21,7 +21,7 @@ use crate::until::until;
 ///
 /// It works on every runtime. Dropped before it is ready, it leaves nothing behind: if it had been
 /// given a place by then, the place goes to the next waiter.
-#[must_use = "it asks for no place unless it is polled"]
+#[must_use = "it asks for no place unless polled"]
 pub struct Admitting {
     /// `None` once it is ready.
     asks: Option<Asks>,
@@ -55,7 +55,7 @@ struct Asks {
 /// assert_eq!(admission.in_flight(), 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[must_use = "its place is free again when it is dropped"]
+#[must_use = "dropping it frees its place"]
 pub struct Admitted {
     shared: Arc<Shared>,
     group: Group,

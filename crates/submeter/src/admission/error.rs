@@ -21,8 +21,9 @@ use crate::tree::group::Group;
 /// let admitted = admission.try_acquire(&web)?;
 /// let refused = admission.try_acquire(&web).expect_err("one is in flight");
 /// assert!(refused.is_late() && refused.group() == &web);
-/// assert_eq!(refused.to_string(), "no place came free in time");
-/// let detail = "/web: no place came free in time; 1 of 1 in flight, 0 wait, 0 of them there";
+/// assert_eq!(refused.to_string(), "no place became free in time");
+/// let detail = "/web: no place became free in time; 1 of 1 in flight, 0 waiting, 0 of them in \
+///               this group";
 /// assert_eq!(refused.detail().to_string(), detail);
 /// # drop(admitted);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -118,12 +119,12 @@ impl AdmissionError {
 impl fmt::Display for AdmissionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0.why {
-            Why::Full => "too much is asked for by all together",
-            Why::FullForGroup => "too many wait already",
-            Why::Displaced => "too many wait, and this one came last",
-            Why::Late => "no place came free in time",
+            Why::Full => "overloaded: the queue is full",
+            Why::FullForGroup => "too many are already waiting",
+            Why::Displaced => "too many are waiting, and this one came last",
+            Why::Late => "no place became free in time",
             Why::Killed => "the group was killed",
-            Why::Abandoned => "a thread stayed behind at a fork: nobody can wait here",
+            Why::Abandoned => "the queue's lock was held at a fork: nothing can wait in this child",
         })?;
         match self.0.retry_after {
             Some(after) => retry::after(f, after),
@@ -140,6 +141,6 @@ impl fmt::Display for Detail<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Refused { group, in_flight, limit, waiting, waiting_there, .. } = &*self.0.0;
         write!(f, "{group}: {}; {in_flight} of {limit} in flight, ", self.0)?;
-        write!(f, "{waiting} wait, {waiting_there} of them there")
+        write!(f, "{waiting} waiting, {waiting_there} of them in this group")
     }
 }

@@ -286,7 +286,7 @@ impl Fair {
     /// Returns whether work that joins here takes the free place: no limit prevents it, and nothing
     /// else is ready, or it would have the place already.
     fn would_enter(&self, at: usize) -> bool {
-        debug_assert!(!self.is_ready(), "somebody waits beside a free place");
+        debug_assert!(!self.is_ready(), "a waiter beside a free place");
         let below = |at: &usize| (*at != ROOT).then(|| self.nodes[*at].up);
         let mut path = successors(Some(at), below).map(|at| &self.nodes[at]);
         path.all(Node::has_room)

@@ -459,7 +459,7 @@ impl Admission {
             change(shared, fair);
             shared.slots().serve(fair);
         });
-        changed.expect("a thread stayed behind at a fork with the queue's lock: exec first");
+        changed.expect("the queue's lock was held at a fork: exec first");
     }
 }
 

@@ -244,7 +244,7 @@ impl Naive {
             let own = (!self.0[up].waiters.is_empty()).then_some(own_at);
             let least = others.map(|child| self.behind(child, debit)).chain(own).min();
             let at = child.map_or(own_at, |child| self.behind(child, debit));
-            let least = least.expect("itself at least");
+            let least = least.expect("at least the group itself");
             let off = fair.tolerance(node) + ROUNDING;
             assert!(at - least <= off, "another has used less");
             if let Some(child) = child.map(|child| &mut self.0[child])

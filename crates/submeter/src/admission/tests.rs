@@ -211,7 +211,7 @@ fn bad_input_is_refused_or_does_what_it_says() {
     assert!(admission.try_acquire(&web).is_err_and(|error| error.is_late()), "nothing is let in");
     for weight in [0, 10_001] {
         let error = admission.set_weight(&web, Some(weight)).expect_err("out of range");
-        assert!(error.to_string().contains("give one from 1 to 10000"));
+        assert!(error.to_string().contains("use 1 to 10000"));
     }
     assert_eq!(admission.weight(&web), None);
     let mut waiting = waits(&admission, &web);
@@ -231,9 +231,9 @@ fn a_refusal_names_nobody_else_to_the_tenant() {
     let _held = admission.try_acquire(&secret).expect("free");
     let _waits = waits(&admission, &secret);
     let refused = admission.acquire_blocking(&web, LONG).expect_err("one may wait");
-    assert_eq!(refused.to_string(), "too much is asked for by all together");
-    let detail = "/web: too much is asked for by all together; 1 of 1 in flight, 1 wait, \
-                  0 of them there";
+    assert_eq!(refused.to_string(), "overloaded: the queue is full");
+    let detail = "/web: overloaded: the queue is full; 1 of 1 in flight, 1 waiting, 0 of them in \
+                  this group";
     assert_eq!(refused.detail().to_string(), detail);
 }
 

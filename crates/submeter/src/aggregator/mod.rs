@@ -343,7 +343,7 @@ impl<C: Aggregate> Aggregator<C> {
 
     fn check(&self, group: &Group) {
         let same = std::ptr::eq(self.inner.tree.as_ptr(), Arc::as_ptr(group.tree_stats()));
-        assert!(same, "the group belongs to another tree than the aggregator");
+        assert!(same, "the group belongs to a different tree than the aggregator");
     }
 }
 

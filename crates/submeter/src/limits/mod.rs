@@ -35,7 +35,7 @@
 //! assert_eq!(acme.rate(requests).map(|rate| rate.burst), Some(500));
 //!
 //! let error = limits::parse("64m,rate=20000").expect_err("no time");
-//! println!("{error}"); // "20000" is no rate: write N/s, N/min, N/h or N/ms, as in 20000/s
+//! println!("{error}"); // "20000" is not a rate: use N/s, N/min, N/h or N/ms, as in 20000/s
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

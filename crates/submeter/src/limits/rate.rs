@@ -122,7 +122,7 @@ impl Group {
     /// refused.
     #[cold]
     pub(crate) fn count_overdraft<U: Unit>(&self, limit: RateLimit<U>, levels: usize) {
-        let soft = self.and_ancestors().nth(levels).expect("a bucket is of a group up to the root");
+        let soft = self.and_ancestors().nth(levels).expect("a bucket of the group or an ancestor");
         soft.inc(limit.overdrafts());
     }
 
@@ -339,7 +339,7 @@ impl RateError {
         let Throttled { levels, retry_after_ns, throttled_ns, rate, by_share, .. } = throttled;
         let slot = usize::from(limit.key.slot);
         let limiting = group.and_ancestors().nth(levels);
-        let limiting = limiting.expect("a bucket is of a group up to the root");
+        let limiting = limiting.expect("a bucket of the group or an ancestor");
         limiting.add(limit.throttled(), 1);
         limiting.add(limit.throttled_time(), throttled_ns);
         let (group, limiting) = (group.clone(), limiting.clone());
@@ -447,10 +447,10 @@ impl RateError {
         let name = self.name();
         match self.0.requested {
             _ if self.is_killed() => {
-                return write!(f, "{name} is not waited for: the group was killed");
+                return write!(f, "{name} cannot be waited for: the group was killed");
             }
             Some(n) => write!(f, "{n} more of {name} would exceed {rate}")?,
-            None => write!(f, "nothing is left of {name} by {rate}")?,
+            None => write!(f, "no {name} left under {rate}")?,
         }
         match self.0.retry_after {
             Some(after) => retry::after(f, after),

@@ -117,7 +117,7 @@ mod sealed {
 
 /// The metrics that are one number: [`Counter`] (`u64`) and [`Gauge`] (`i64`).
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not one number: this verb is for counters and gauges",
+    message = "`{Self}` is not a single number: this method is for counters and gauges",
     note = "a quota has `usage`, `try_charge` and `charge`; a histogram `record`, `sum_histogram` \
             and `read_histogram`; a rate `try_take`, `take` and `spend`"
 )]

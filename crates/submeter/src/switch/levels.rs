@@ -152,7 +152,7 @@ impl<T> Slots<T> {
 
     /// Adds a slot and returns it.
     fn grow(&mut self) -> Slot {
-        let slot = Slot::try_from(NEAR + self.far.len()).expect("as many guards have no room");
+        let slot = Slot::try_from(NEAR + self.far.len()).expect("more guards than fit in memory");
         self.far.push(Level::free(BASE));
         slot
     }

@@ -145,7 +145,7 @@ impl FlusherBuilder {
     /// When a metric belongs to another tree's schema.
     pub fn start(self) -> io::Result<Flusher> {
         if self.period.is_zero() {
-            let what = "a flusher's period is 0: give it a millisecond or more";
+            let what = "the flusher's period is 0: use a millisecond or more";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
         // Evaluated here, so that a metric of another tree panics in the caller.

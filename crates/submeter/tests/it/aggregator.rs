@@ -281,7 +281,7 @@ fn attaching_twice_is_attaching_to_the_same() {
 }
 
 #[test]
-#[should_panic(expected = "the group belongs to another tree than the aggregator")]
+#[should_panic(expected = "the group belongs to a different tree than the aggregator")]
 fn a_group_of_another_tree_is_refused() {
     let (one, two) = (tree(), tree());
     let (sum, _) = aggregator(&one);

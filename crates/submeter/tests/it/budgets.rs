@@ -63,12 +63,12 @@ fn refused_work_is_told_why_and_of_no_other() {
     web.spend(rows, 11);
     let refused = web.try_admit(rows).expect_err("one is owed");
     let (text, detail) = (refused.to_string(), refused.detail().to_string());
-    assert!(text.starts_with("nothing is left of rows by a rate shared with others; "), "{text}");
-    let start = "/acme/web: nothing is left of rows by the rate of /acme: 10 per 3600s, burst 10; \
+    assert!(text.starts_with("no rows left under a rate shared with others; "), "{text}");
+    let start = "/acme/web: no rows left under the rate of /acme: 10 per 3600s, burst 10; \
                  retry after ";
     assert!(detail.starts_with(start), "{detail}");
     let own = acme.try_admit(rows).expect_err("one is owed").to_string();
-    assert!(own.starts_with("nothing is left of rows by the rate: 10 per 3600s, burst 10; "));
+    assert!(own.starts_with("no rows left under the rate: 10 per 3600s, burst 10; "));
 }
 
 /// A wait for a rate is granted when the tokens are earned, and ends at the kill.
@@ -95,7 +95,7 @@ async fn a_wait_for_a_rate_ends_when_earned_or_killed() {
     web.kill().expect("it is alive");
     let ended = waits.await.expect("no panic").expect_err("it will not be admitted");
     assert!(ended.is_killed() && ended.retry_after().is_none());
-    assert_eq!(ended.to_string(), "rows is not waited for: the group was killed");
+    assert_eq!(ended.to_string(), "rows cannot be waited for: the group was killed");
 }
 
 /// Returns how much was spent from a rate that earns a 360th of the time, with its error.

@@ -91,15 +91,15 @@ fn a_damaged_file_says_where_and_how() {
     let second = whole.find('\n').expect("lines") + 1;
     let edited = |from: &str, to: &str| whole.replace(from, to);
     for (content, says) in [
-        (String::new(), "line 1: it is empty: it is damaged"),
+        (String::new(), "line 1: it is empty: the file is damaged"),
         (
             whole[..second + 9].to_owned(),
-            "line 2: no JSON (EOF while parsing a string at column 9)",
+            "line 2: not JSON (EOF while parsing a string at column 9)",
         ),
-        (edited("\"/a\"", "\"/..\""), "line 3: no group"),
-        (edited("\"/a\"", "\"/a/\""), "line 3: no group"),
-        (edited("\"/a\"", "\"/\""), "line 3: no group"),
-        (edited("\"/a\"", "\"/c\""), "line 4: no group"),
+        (edited("\"/a\"", "\"/..\""), "line 3: not a group"),
+        (edited("\"/a\"", "\"/a/\""), "line 3: not a group"),
+        (edited("\"/a\"", "\"/\""), "line 3: not a group"),
+        (edited("\"/a\"", "\"/c\""), "line 4: not a group"),
     ] {
         fs::write(directory.file(), content).expect("a disk");
         let (after, _) = tree();

@@ -51,7 +51,7 @@ fn protection_never_exceeds_usage() {
 }
 
 #[test]
-#[should_panic(expected = "/acme/web is no ancestor of /acme")]
+#[should_panic(expected = "/acme/web is not an ancestor of /acme")]
 fn a_group_below_is_refused() {
     let (tree, memory) = tree();
     let [acme, web] = groups(&tree, ["/acme", "/acme/web"]);

@@ -74,7 +74,10 @@ fn a_schema_has_one_kind_of_meter() {
     let other = refused(|s| _ = s.thread_count::<Bytes, _>("second", "", &Other, 1));
     assert_eq!(other, second());
     let error = other.expect_err("another meter").to_string();
-    assert!(error.contains("\"second\" cannot be charged") && error.contains("0 to 3"), "{error}");
+    assert!(
+        error.contains("\"second\" cannot be a thread count") && error.contains("0 to 3"),
+        "{error}"
+    );
 }
 
 /// A meter that panics leaves the thread where it was, and the next switch charges everything.

@@ -146,11 +146,11 @@ fn giving_up_behind_another_says_so() {
     let late = web.charge_blocking(memory, 10, wait).expect_err("another is before it");
     assert!(late.is_behind() && !late.is_killed());
     assert_eq!((late.limiting(), late.current(), late.limit()), (tree.root(), 60, 100));
-    let told = "10 more of memory waited too long: others are before it at a limit shared with \
+    let told = "10 more of memory waited too long: others are ahead of it at a limit shared with \
                 others";
     assert_eq!(late.to_string(), told);
-    let detail = "/web: 10 more of memory waited too long: others are before it at the limit of /: \
-                  60 of 100 held; most by /mail (60)";
+    let detail = "/web: 10 more of memory waited too long: others are ahead of it at the limit of \
+                  /: 60 of 100 held; most by /mail (60)";
     assert_eq!(late.detail().to_string(), detail);
     let late = web.charge_blocking(memory, 41, wait).expect_err("nor does it fit");
     assert!(!late.is_behind());
@@ -217,7 +217,7 @@ fn a_waiting_charge_ends_with_its_group() {
         let Poll::Ready(Err(refused)) = poll(&mut waits.as_mut()) else { panic!("it ended") };
         assert!(refused.is_killed() && !refused.is_behind());
         assert_eq!(refused.limiting(), refused.group());
-        let told = "50 more of memory is not waited for: the group was killed";
+        let told = "50 more of memory cannot be waited for: the group was killed";
         assert_eq!(refused.to_string(), told);
         assert_eq!(refused.detail().to_string(), format!("{}: {told}", refused.group()));
     }

@@ -259,7 +259,7 @@ mod tests {
             ("tenant-limit = \"/a=1m\"", 1, &["[limits]", "\"/acme\" = \"64m\""]),
             ("[limits]\n\"/a\" = 64", 2, &["\"/a\"", "no text"]),
             ("[limits]\n\n\"a\" = \"1k\"", 3, &["\"a\"", "starts with '/'"]),
-            ("[limits]\n\"/a\" = \"rate=5\"", 2, &["\"5\" is no rate"]),
+            ("[limits]\n\"/a\" = \"rate=5\"", 2, &["\"5\" is not a rate"]),
             ("memory = 1\nmemory = 2", 2, &["not TOML", "duplicate"]),
             ("memory", 1, &["not TOML"]),
         ] {

@@ -106,7 +106,7 @@ mod tests {
             ("/a", "/PATH=LIMITS"),
             ("/a=1k,cpu=5", "--tenant-limit"),
             ("/a=1k,mode=soft", "--tenant-limit"),
-            ("/a=foo=2m", "\"foo\" is no limit"),
+            ("/a=foo=2m", "\"foo\" is not a limit"),
             ("a=1k", "starts with '/'"),
             ("//a=1k", "write it as /acme/web"),
             ("/a/=1k", "write it as /acme/web"),

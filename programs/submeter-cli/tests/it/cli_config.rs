@@ -76,7 +76,7 @@ fn a_hangup_reads_the_files_limits_again_only() {
     let (code, out) = server.end();
     assert_eq!(code, Some(0), "{out}");
     assert!(out.contains("memory, value-max in ") && out.contains("only a restart"), "{out}");
-    let kept = format!("the limits stay as they were: {} line 2: \"1\" is no rate", file.path());
+    let kept = format!("the limits stay as they were: {} line 2: \"1\" is not a rate", file.path());
     assert!(out.contains(&kept), "{out}");
 }
 

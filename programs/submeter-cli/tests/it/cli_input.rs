@@ -37,14 +37,15 @@ fn unknown_commands_flags_and_values() {
     }
     SUBMETER.refuses(&["serve", "--tenant-limit", "acme=1m"], &["acme", "starts with '/'"]);
     SUBMETER.refuses(&["serve", "--tenant-limit", "/acme"], &["/acme", "/PATH=LIMITS"]);
-    SUBMETER.refuses(&["serve", "--tenant-limit", "/acme=1m,lower=1k"], &["\"lower\" is no limit"]);
+    SUBMETER
+        .refuses(&["serve", "--tenant-limit", "/acme=1m,lower=1k"], &["\"lower\" is not a limit"]);
     SUBMETER.refuses(&["serve", "--tenant-limit", "/acme=rate=5"], &["\"5\"", "N/s"]);
-    let misspelt = ["--tenant-limit", "\"hihg\" is no limit of tenants: there are SIZE, high=SIZE"];
+    let misspelt = ["--tenant-limit", "\"hihg\" is not a limit: use SIZE, high=SIZE"];
     SUBMETER.refuses(&["serve", "--tenant-limit", "/acme=hihg=4k"], &misspelt);
     let fleet = ["serve", "--bank", "unix:/b", "--limit-fleet", "/a=foo=2m"];
-    SUBMETER.refuses(&fleet, &["--limit-fleet", "\"foo\" is no limit"]);
+    SUBMETER.refuses(&fleet, &["--limit-fleet", "\"foo\" is not a limit"]);
     let bank = ["fleet", "bank", "--listen", "unix:/no/such/b", "--limit", "/a=hihg=2m"];
-    SUBMETER.refuses(&bank, &["--limit", "\"hihg\" is no limit"]);
+    SUBMETER.refuses(&bank, &["--limit", "\"hihg\" is not a limit"]);
     let reached = ["serve", "--limits-api", "--http", "0.0.0.0:0"];
     SUBMETER.refuses(&reached, &["--limits-api", "0.0.0.0:0", "127.0.0.1:9411"]);
     SUBMETER.refuses(&["serve", "--over-rate", "never"], &["never", "refuse", "wait"]);
@@ -159,11 +160,11 @@ fn files_of_one_long_line_are_not_repeated() {
     refuses_shortly(&["load", "--tenants-file", zeros.path()], &[zeros.path(), "no column"]);
     let long = "x".repeat(1 << 20);
     for (content, part) in [
-        (format!("/{long} 64m"), "16384 bytes are the most"),
+        (format!("/{long} 64m"), "the maximum is 16384 bytes"),
         (format!("{long} 64m"), "starts with '/'"),
         (format!("/a {long}"), "is not a size"),
-        (format!("/a rate={long}"), "is no rate"),
-        (format!("/a {long}=5"), "is no limit"),
+        (format!("/a rate={long}"), "is not a rate"),
+        (format!("/a {long}=5"), "is not a limit"),
     ] {
         let limits = TempFile::new("long.limits", &content);
         refuses_shortly(&["serve", "--limits", limits.path()], &[part, "characters)"]);

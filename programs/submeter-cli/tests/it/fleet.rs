@@ -461,9 +461,9 @@ fn bad_input_is_one_line_with_the_remedy() {
     for (limits, named) in [
         (&["memory=0"][..], &["at least 1 byte"][..]),
         (&["rate=0/s"], &["the amount is 0"]),
-        (&["rate=5"], &["\"5\" is no rate"]),
-        (&["disk=5"], &["\"disk\" is no limit"]),
-        (&["memory=1m", "memory=2m"], &["second of its kind"]),
+        (&["rate=5"], &["\"5\" is not a rate"]),
+        (&["disk=5"], &["\"disk\" is not a limit"]),
+        (&["memory=1m", "memory=2m"], &["is a duplicate"]),
         (&["low=1m"], &["--tenant-limit"]),
         (&["memory=1m", "--floors", "101%"], &["101%", "1% to 100%"]),
     ] {

@@ -146,7 +146,7 @@ fn a_killed_server_loses_what_it_had_not_saved() {
 
     let variable = [("SUBMETER_CHECKPOINT", file.to_str().expect("UTF-8"))];
     let mut server = Server::of(SUBMETER.start_in(&FREE, &variable));
-    assert!(server.totals.contains("unknown: what was counted in the "), "{}", server.totals);
+    assert!(server.totals.contains("groups restored; counts of the "), "{}", server.totals);
     assert_eq!(server.stores("/acme"), kept);
     server.store("acme", 1);
     assert_eq!(server.end_by("TERM").0, Some(0));
@@ -172,12 +172,12 @@ fn what_cannot_be_used_is_refused_and_stays() {
     for damaged in [&whole[..whole.len() / 2], b"", b"not JSON\n", &[&whole[..], b"{}\n"].concat()]
     {
         std::fs::write(&file, damaged).expect("written");
-        refuses(&file, &["it is damaged; move it away to start from zero"]);
+        refuses(&file, &["the file is damaged; move it away to start from zero"]);
         assert_eq!(std::fs::read(&file).expect("there"), damaged, "untouched");
     }
     std::fs::write(&file, &whole).expect("written");
     let server = Server::start(&file, &[]);
-    refuses(&file, &["is in use", "name another file"]);
+    refuses(&file, &["is in use", "use another file"]);
     // A failure for another reason does not touch it either.
     let taken = server.page.to_string();
     drop(server);

@@ -108,7 +108,7 @@ fn a_debtor_is_told_and_shown_with_the_remedy() {
     let counted = metrics.lines().find_map(|line| line.strip_prefix(series)).expect(series);
     assert!(counted.parse::<f64>().is_ok_and(|counted| counted > 0.0), "{counted}");
     let none = ["limit", "set", &page, "/acme", "cpu=0"];
-    SUBMETER.refuses(&none, &["\"0\" are no CPUs: 0 would admit nothing", "stay as they were"]);
+    SUBMETER.refuses(&none, &["\"0\" is too few CPUs: 0 would admit nothing", "stay as they were"]);
     assert!(set("cpu=none").contains("cpu=1m"), "what undoes it");
 }
 
@@ -116,10 +116,13 @@ fn a_debtor_is_told_and_shown_with_the_remedy() {
 #[test]
 fn an_impossible_budget_is_one_line() {
     for (flags, named) in [
-        (&["--tenant-limit", "/a=cpu=half"][..], "\"half\" are no CPUs: write thousandths or CPUs"),
-        (&["--tenant-limit", "/a=cpu=0"], "\"0\" are no CPUs: 0 would admit nothing"),
+        (
+            &["--tenant-limit", "/a=cpu=half"][..],
+            "\"half\" is not a number of CPUs: use thousandths or CPUs",
+        ),
+        (&["--tenant-limit", "/a=cpu=0"], "\"0\" is too few CPUs: 0 would admit nothing"),
         (&["--tenant-limit", "/a=cpu=0.0005"], "round it"),
-        (&["--tenant-limit", "/a=mode=dry"], "write soft or enforced"),
+        (&["--tenant-limit", "/a=mode=dry"], "use soft or enforced"),
         (&["--tenant-limit", "/a=cpu=1", "--no-metering"], "without metering nobody knows it"),
     ] {
         let output = SUBMETER.run(&[&FREE[..], flags].concat());
@@ -163,7 +166,7 @@ fn a_hangup_reads_the_limits_again() {
     assert!(out.contains("warning: limits that are set no more: rate of \"/acme\""), "{out}");
     let kept: Vec<&str> = out.lines().filter(|line| line.contains("stay as they were")).collect();
     assert_eq!(kept.len(), 2, "{out}");
-    let line_2 = format!("{} line 2: \"5\" is no rate: write N/s", file.path());
+    let line_2 = format!("{} line 2: \"5\" is not a rate: use N/s", file.path());
     assert!(kept[0].contains(&line_2), "{}", kept[0]);
     assert!(kept[1].contains("\"/b\" has two limits: keep one"), "{}", kept[1]);
 }
@@ -300,7 +303,7 @@ fn limits_are_posted_where_that_is_asked_for() {
     assert!(ask(&client, STORE).starts_with("SERVER_ERROR"));
     let (status, body) = post(page, MEANT, "# all\n/acme rate=1\n");
     assert_eq!(status, 400, "{body}");
-    assert!(body.contains("as they were: the body line 2: \"1\" is no rate"), "{body}");
+    assert!(body.contains("as they were: the body line 2: \"1\" is not a rate"), "{body}");
     let (status, body) = post(page, "", "");
     assert!(status == 403 && body.contains("X-Submeter: 1"), "{status} {body}");
     assert!(ask(&client, STORE).starts_with("SERVER_ERROR"), "as it was");
@@ -342,7 +345,7 @@ fn a_limit_is_set_and_undone_from_a_shell() {
     assert!(set(&["rate=none"]).starts_with("/acme: memory=64k\n"));
     assert_eq!(ask(&client, STORE), "STORED", "and what else limits it stays");
     let bad = ["limit", "set", &page, "/acme", "rat=5/s"];
-    SUBMETER.refuses(&bad, &["\"rat\" is no limit", "stay as they were"]);
+    SUBMETER.refuses(&bad, &["\"rat\" is not a limit", "stay as they were"]);
     let mut other = SUBMETER.start(&FREE);
     let page = other.line_with("http://");
     let page = page.split_whitespace().last().expect("an address");

@@ -65,7 +65,7 @@ fn usable(
         Some(_) => {
             let value = variable.unwrap_or_default();
             return Err(format!(
-                "SUBMETER_RSEQ={value:?} is none of on, off, trust and visits; took off"
+                "SUBMETER_RSEQ={value:?} is not on, off, trust or visits; using off"
             ));
         }
     };
@@ -79,8 +79,8 @@ fn usable(
     let cpus = u32::try_from(cpus).map_err(|_| "too many CPUs")?;
     if ROWS_BY_MM_CID && !probe.has_mm_cid() {
         return Err(format!(
-            "--cfg submeter_mm_cid: the kernel and libc fill in {} and {} bytes of the area, and \
-             mm_cid ends at {MM_CID_END} (Linux 6.3 has it; build without)",
+            "--cfg submeter_mm_cid: the kernel and libc fill in {} and {} bytes of the area, but \
+             mm_cid ends at {MM_CID_END} (Linux 6.3 has it; otherwise build without)",
             probe.kernel_feature_bytes,
             probe.libc_area_bytes.unwrap_or(0),
         ));
@@ -103,14 +103,13 @@ fn usable(
     }
     if !HAS_OWN_AREA {
         return Err(
-            "libc registers no rseq, and built with --cfg submeter_plugin submeter has no \
-                    area of its own"
+            "libc registers no rseq, and submeter has no area of its own with --cfg submeter_plugin"
                 .to_owned(),
         );
     }
     own_registration::prepare_process()
         .and_then(|()| own_registration::register())
-        .map_err(|error| format!("libc registers no rseq and the kernel says: {error}"))?;
+        .map_err(|error| format!("libc registers no rseq, and our registration failed: {error}"))?;
     Ok((Backend::OwnRseq, near(arch::own_area_offset())?, cpus, barrier))
 }
 

@@ -8,7 +8,7 @@ pub(crate) mod clock {
     use std::time::Instant;
 
     /// The clock in use.
-    pub(crate) const NAME: &str = "the time since the thread first asked";
+    pub(crate) const NAME: &str = "time since the thread's first reading";
 
     pub(crate) fn thread_cpu_ns() -> u64 {
         thread_local!(static START: Instant = Instant::now());

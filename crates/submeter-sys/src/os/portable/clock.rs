@@ -7,7 +7,7 @@ use crate::clock::{Choice, Source, syscall};
 pub(crate) use super::system::clock::{NAME, process_cpu_ns, thread_cpu_ns};
 
 pub(crate) fn decide() -> Choice {
-    syscall(format!("{} does not tell a thread that it was switched out", std::env::consts::OS))
+    syscall(format!("threads on {} cannot tell that they were switched out", std::env::consts::OS))
 }
 
 /// The same as [`decide`]: what `reason` asks for is not available.
@@ -26,7 +26,7 @@ pub(crate) mod ticks {
     }
 
     pub(crate) fn rate() -> Result<Rate, &'static str> {
-        Err("a counter is of no use where no switch is told")
+        Err("a counter is of no use where switches cannot be seen")
     }
 }
 

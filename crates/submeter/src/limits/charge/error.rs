@@ -123,7 +123,7 @@ impl LimitError {
     /// assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     /// let late = tree.root().charge_blocking(memory, 10, Duration::ZERO).expect_err("behind it");
     /// assert!(late.is_behind());
-    /// let text = "10 more of memory waited too long: others are before it at the limit: \
+    /// let text = "10 more of memory waited too long: others are ahead of it at the limit: \
     ///             60 of 100 held";
     /// assert_eq!(late.to_string(), text);
     /// # drop(held);
@@ -179,8 +179,8 @@ impl LimitError {
 
     fn write_request(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let why = match self.0.cause {
-            Cause::Behind => "waited too long: others are before it at ",
-            Cause::Ended => "is not waited for: the group was killed",
+            Cause::Behind => "waited too long: others are ahead of it at ",
+            Cause::Ended => "cannot be waited for: the group was killed",
             _ => "would exceed ",
         };
         write!(f, "{} more of {} {why}", self.0.requested, self.metric().name())
@@ -224,7 +224,7 @@ impl LimitError {
 
 fn above(group: &Group, levels: usize) -> &Group {
     let mut up = std::iter::successors(Some(group), |group| group.parent());
-    up.nth(levels).expect("a limit is of a group up to the root")
+    up.nth(levels).expect("a limit of the group or an ancestor")
 }
 
 /// For the tenant: it says nothing about other groups.

@@ -392,7 +392,7 @@ impl Charge {
     /// When less than `amount` is held.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn split(&mut self, amount: u64) -> Charge {
-        assert!(amount <= self.amount, "{amount} of the {} held", self.amount);
+        assert!(amount <= self.amount, "cannot split off {amount}: only {} held", self.amount);
         self.amount -= amount;
         Charge { group: self.group.clone(), key: self.key, amount }
     }

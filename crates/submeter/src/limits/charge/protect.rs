@@ -108,7 +108,7 @@ impl Group {
     pub fn protection<U: Unit>(&self, quota: Quota<U>, below: &Group) -> Protection {
         let slot = self.quota_slot(quota.key);
         let is_below = successors(Some(self), |group| group.parent()).any(|group| group == below);
-        assert!(is_below, "{below} is no ancestor of {self}");
+        assert!(is_below, "{below} is not an ancestor of {self}");
         if self == below {
             return Protection::default();
         }
@@ -219,7 +219,7 @@ impl<'a> Division<'a> {
 
     /// Returns the part of a group that is below. It recurses once per level.
     pub(super) fn part(&mut self, group: &Group, held: Held) -> [u64; 2] {
-        let parent = group.parent().expect("it is below another");
+        let parent = group.parent().expect("it is below another group");
         if parent == self.below {
             return held.claimed();
         }

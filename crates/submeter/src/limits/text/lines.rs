@@ -32,7 +32,7 @@ fn one(line: &str) -> Result<Option<GroupLimits>, ParseError> {
     let none = || ParseError::new(line, "has no limit");
     if let Some(quoted) = line.strip_prefix('"') {
         let (path, rest) = unquote(quoted).ok_or_else(|| {
-            let what = "begins with no path in quotes: write it as in JSON, such as \"/a #1\"";
+            let what = "has an invalid quoted path: quote it as in JSON, such as \"/a #1\"";
             ParseError::new(line, what)
         })?;
         return match without_comment(rest).trim_start() {

@@ -96,18 +96,19 @@ pub fn parse(text: &str) -> Result<Limits, ParseError> {
             _ => return Err(unknown(name)),
         };
         if twice {
-            return Err(ParseError::new(part, "is the second of its kind: keep one"));
+            return Err(ParseError::new(part, "is a duplicate: keep one"));
         }
     }
     match (burst, &mut limits.rate) {
         (Some(burst), Some(rate)) => rate.burst = burst,
         (Some(_), None) => {
-            return Err(ParseError::new(text, "has a burst of no rate: add rate=N/s"));
+            return Err(ParseError::new(text, "has a burst but no rate: add rate=N/s"));
         }
         (None, _) => {}
     }
     if let Some(rate) = limits.rate {
-        rate.check().map_err(|error| ParseError::new(text, format!("is no limit: {error}")))?;
+        let what = |error| format!("is not a valid limit: {error}");
+        rate.check().map_err(|error| ParseError::new(text, what(error)))?;
     }
     Ok(limits)
 }
@@ -115,8 +116,8 @@ pub fn parse(text: &str) -> Result<Limits, ParseError> {
 fn unknown(name: &str) -> ParseError {
     ParseError::new(
         name,
-        "is no limit of tenants: there are SIZE, high=SIZE, low=SIZE, min=SIZE, rate=N/s, burst=N, \
-         cpu=CPUS, weight=N and mode=soft",
+        "is not a limit: use SIZE, high=SIZE, low=SIZE, min=SIZE, rate=N/s, burst=N, \
+         cpu=CPUS, weight=N or mode=soft",
     )
 }
 
@@ -152,7 +153,7 @@ impl Limits {
         let lifted: Vec<&str> =
             parts().filter(is_lifted).map(|part| &part[..part.len() - 5]).collect();
         if set.is_empty() && lifted.is_empty() {
-            let what = "sets nothing: write limits such as 64m,rate=500/s, or rate=none";
+            let what = "sets nothing: use limits such as 64m,rate=500/s, or rate=none";
             return Err(ParseError::new(change, what));
         }
         let set = if set.is_empty() { Limits::default() } else { parse(&set.join(","))? };
@@ -167,7 +168,7 @@ impl Limits {
                     let name = stringify!($field);
                     let is_lifted = lifted.contains(&name);
                     if set.$field.is_some() && is_lifted {
-                        return Err(ParseError::new(name, "is set and lifted at once: keep one"));
+                        return Err(ParseError::new(name, "is both set and lifted: keep one"));
                     }
                     if set.$field.is_some() || is_lifted {
                         after.$field = set.$field;
@@ -248,11 +249,11 @@ impl GroupLimits {
     /// When the path does not begin with `/` or is too long, and the same as [`parse`].
     pub fn new(path: &str, limits: &str) -> Result<GroupLimits, ParseError> {
         if !path.starts_with('/') {
-            return Err(ParseError::new(path, "is not a path: it starts with '/'"));
+            return Err(ParseError::new(path, "is not a path: a path starts with '/'"));
         }
         let most = DEPTH_MAX * (1 + NAME_MAX);
         if path.len() > most {
-            let what = format!("is longer than the path of any group: {most} bytes are the most");
+            let what = format!("is too long: the maximum is {most} bytes");
             return Err(ParseError::new(path, what));
         }
         Ok(GroupLimits { path: path.to_owned(), limits: parse(limits)? })
@@ -265,7 +266,7 @@ impl FromStr for GroupLimits {
     fn from_str(text: &str) -> Result<GroupLimits, ParseError> {
         // At the first `=`, so that a misspelt limit does not become part of a tenant's name.
         let (path, limits) = text.split_once('=').ok_or_else(|| {
-            ParseError::new(text, "is not /PATH=LIMITS, such as /acme=64m,rate=20000/s")
+            ParseError::new(text, "is not of the form /PATH=LIMITS, such as /acme=64m,rate=20000/s")
         })?;
         GroupLimits::new(path, limits)
     }

@@ -24,7 +24,7 @@ pub(super) const SIZE_MAX: &str = "16777215t";
 /// # Errors
 /// When it is not a number, is 0, or does not fit in 64 bits.
 pub fn size(text: &str) -> Result<u64, ParseError> {
-    let wrong = || ParseError::new(text, "is not a size: write bytes, or 64k, 1.5m, 2g");
+    let wrong = || ParseError::new(text, "is not a size: use bytes, or 64k, 1.5m, 2g");
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let factor: u64 = match unit.to_ascii_lowercase().as_str() {
@@ -35,7 +35,7 @@ pub fn size(text: &str) -> Result<u64, ParseError> {
         "t" | "tb" | "tib" => 1 << 40,
         _ => return Err(wrong()),
     };
-    let large = || ParseError::new(text, format!("is too large a size: {SIZE_MAX} is the most"));
+    let large = || ParseError::new(text, format!("is too large: the maximum size is {SIZE_MAX}"));
     let bytes = if number.contains('.') {
         // A fraction is converted with 53 bits; no one writes a limit of 9 PiB to the byte.
         let bytes = number.parse::<f64>().map_err(|_| wrong())? * factor as f64;
@@ -47,7 +47,7 @@ pub fn size(text: &str) -> Result<u64, ParseError> {
         number.parse::<u64>().ok().and_then(|n| n.checked_mul(factor))
     };
     match bytes.ok_or_else(large)? {
-        0 => Err(ParseError::new(text, "is no size to work with: it must be at least 1 byte")),
+        0 => Err(ParseError::new(text, "is too small: use at least 1 byte")),
         bytes => Ok(bytes),
     }
 }
@@ -68,7 +68,7 @@ pub fn size(text: &str) -> Result<u64, ParseError> {
 /// can keep it.
 pub fn rate(text: &str) -> Result<Rate, ParseError> {
     let wrong =
-        || ParseError::new(text, "is no rate: write N/s, N/min, N/h or N/ms, as in 20000/s");
+        || ParseError::new(text, "is not a rate: use N/s, N/min, N/h or N/ms, as in 20000/s");
     let (amount, per) = text.split_once('/').ok_or_else(wrong)?;
     let digits = per.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
     let (times, unit) = per.split_at(digits);
@@ -79,7 +79,7 @@ pub fn rate(text: &str) -> Result<Rate, ParseError> {
         "h" => 3600 * 1000,
         _ => return Err(wrong()),
     };
-    let large = || ParseError::new(text, "is too large a rate: an amount or a time is too much");
+    let large = || ParseError::new(text, "is too large: lower the amount or the time");
     let times = if times.is_empty() { Some(1) } else { times.parse::<u64>().ok() };
     // Only digits: what does not fit is too large.
     let per_ms = times.and_then(|times| times.checked_mul(unit_ms)).ok_or_else(large)?;
@@ -95,8 +95,8 @@ pub fn rate(text: &str) -> Result<Rate, ParseError> {
     match amount.ok_or_else(large)? {
         0 => Err(ParseError::new(
             text,
-            "is no rate: the amount is 0, which would grant nothing; the least is 1/h, and 1/s for \
-             a fleet",
+            "is too low: the amount is 0, which would grant nothing; the minimum is 1/h, \
+             or 1/s for a fleet",
         )),
         amount => Ok(Rate::new(amount, Duration::from_millis(per_ms))),
     }
@@ -132,7 +132,7 @@ pub fn cpus(text: &str) -> Result<Rate, ParseError> {
         (None, None) => (text, "0", 1000),
     };
     if !is_number(whole) || !is_number(part) {
-        return error("are no CPUs: write thousandths or CPUs, as in 500m, 0.5 or 2");
+        return error("is not a number of CPUs: use thousandths or CPUs, as in 500m, 0.5 or 2");
     }
     let part = part.trim_end_matches('0');
     if part.len() > 3 {
@@ -143,11 +143,11 @@ pub fn cpus(text: &str) -> Result<Rate, ParseError> {
     let millis =
         whole.parse().ok().and_then(|whole: u64| whole.checked_mul(unit)?.checked_add(part));
     match millis {
-        Some(0) => error("are no CPUs: 0 would admit nothing; the least is 1m"),
+        Some(0) => error("is too few CPUs: 0 would admit nothing; the minimum is 1m"),
         Some(millis) if millis <= CPU_MILLIS_MAX => {
             Ok(Rate::new(millis * MILLI_CPU_NS, CPU_PERIOD))
         }
-        _ => error("are too many CPUs: 1000000 are the most"),
+        _ => error("is too many CPUs: the maximum is 1000000"),
     }
 }
 
@@ -155,24 +155,22 @@ pub(super) fn mode(text: &str) -> Result<LimitMode, ParseError> {
     match text {
         "soft" => Ok(LimitMode::Soft),
         "enforced" => Ok(LimitMode::Enforced),
-        _ => Err(ParseError::new(text, "is no mode: write soft or enforced")),
+        _ => Err(ParseError::new(text, "is not a mode: use soft or enforced")),
     }
 }
 
 pub(super) fn weight(text: &str) -> Result<u32, ParseError> {
     let weight = text.parse().ok().filter(|weight| WEIGHTS.contains(weight));
     let (least, most) = (WEIGHTS.start(), WEIGHTS.end());
-    weight.ok_or_else(|| {
-        ParseError::new(text, format!("is no weight: give one from {least} to {most}"))
-    })
+    weight.ok_or_else(|| ParseError::new(text, format!("is not a weight: use {least} to {most}")))
 }
 
 pub(super) fn burst(text: &str) -> Result<u64, ParseError> {
     if !is_number(text) {
-        return Err(ParseError::new(text, "is no burst: write digits, as in 500"));
+        return Err(ParseError::new(text, "is not a burst: use digits, as in 500"));
     }
     text.parse().map_err(|_| {
-        ParseError::new(text, format!("is too large a burst: {} is the most", u64::MAX))
+        ParseError::new(text, format!("is too large: the maximum burst is {}", u64::MAX))
     })
 }
 

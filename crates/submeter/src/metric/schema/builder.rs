@@ -207,7 +207,7 @@ impl SchemaBuilder {
         let counter = self.counter(name, help);
         if let Some(base) = &mut self.base {
             let known = self.cpu_errors.contains(&counter);
-            base.must_have(name, "a counter of errors of CPU time", known);
+            base.must_have(name, "a counter of CPU time error", known);
         } else {
             self.cpu_errors.push(counter);
         }
@@ -259,7 +259,7 @@ impl SchemaBuilder {
         if let Some(base) = &mut self.base {
             let of = |known: &Metering| known.is_of::<M>() && known.has(place, counter);
             let has = self.metering.as_ref().is_some_and(of);
-            base.must_have(name, "a counter of what threads count", has);
+            base.must_have(name, "a thread count", has);
         } else {
             let metering = self.metering.get_or_insert_with(|| Metering::new(meter));
             if !metering.is_of::<M>() || !metering.name(place, counter) {
@@ -395,7 +395,7 @@ impl SchemaBuilder {
     pub fn cpu_budget(&mut self, name: &str, help: &str) -> RateLimit<Nanoseconds> {
         let budget = self.rate_limit(name, help);
         if let Some(base) = &mut self.base {
-            base.must_have(name, "a budget of CPU time", self.cpu_budgets.contains(&budget));
+            base.must_have(name, "a CPU budget", self.cpu_budgets.contains(&budget));
         } else {
             self.cpu_budgets.push(budget);
         }

@@ -71,17 +71,20 @@ impl fmt::Display for SchemaError {
             SchemaError::CpuTimeTwice(name) => {
                 write!(
                     f,
-                    "{name:?} is the second counter of CPU time, of time off it, or budget of it: \
-                     declare one"
+                    "{name:?} is a second CPU time counter, off-CPU counter, CPU error counter or \
+                     CPU budget: declare only one of each"
                 )
             }
             SchemaError::CpuTimeMissing(name) => {
-                write!(f, "{name:?} is found by metering CPU time: declare a counter of that too")
+                write!(
+                    f,
+                    "{name:?} is measured along with CPU time: declare a CPU time counter too"
+                )
             }
             SchemaError::ThreadCount(name) => write!(
                 f,
-                "{name:?} cannot be charged what threads count: a schema has one meter, whose counts \
-                 are 0 to {} and have one counter each",
+                "{name:?} cannot be a thread count: a schema has one meter, with counts 0 to {} \
+                 and one counter for each",
                 THREAD_COUNTS - 1
             ),
             SchemaError::SectionName(name) => {
@@ -90,23 +93,24 @@ impl fmt::Display for SchemaError {
             SchemaError::TooManySections { sections } => {
                 write!(
                     f,
-                    "{sections} sections are too many: declare at most {SECTIONS_MAX}; each set that \
-                     is added to a tree is one, so add fewer and larger ones"
+                    "{sections} sections are too many: declare at most {SECTIONS_MAX}; each set \
+                     added to a tree is one, so add fewer, larger sets"
                 )
             }
             SchemaError::TooLarge { words } => write!(
                 f,
-                "the metrics need {words} words of {WORDS_MAX}: use fewer quotas, fewer or coarser histograms, or sections"
+                "the metrics need {words} words, more than the maximum of {WORDS_MAX}: use fewer \
+                 quotas, fewer or coarser histograms, or sections"
             ),
             SchemaError::Clash { name, is, declared } => write!(
                 f,
-                "the tree has {name:?} already, {is}, and it is declared as {declared}: rename one, \
-                 or give the set a prefix"
+                "the tree already has {name:?}, {is}, but it is now declared as {declared}: \
+                 rename one, or give the set a prefix"
             ),
             SchemaError::Late { name, what } => write!(
                 f,
-                "{name:?} is {what}, which a tree has from its beginning or never: declare it in \
-                 the schema that the tree is made with"
+                "{name:?} is {what}, which cannot be added to a tree later: declare it in the \
+                 schema that the tree is made with"
             ),
             SchemaError::TooMany { metrics } => {
                 write!(f, "{metrics} metrics are too many: declare at most {METRICS_MAX}")

@@ -95,7 +95,7 @@ impl SchemaBuilder {
 /// calls it.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no metric that its name alone can declare",
+    message = "`{Self}` cannot be declared by its name alone",
     note = "a histogram needs `#[metric(buckets = …)]`, a set of metrics `#[metric(all)]`"
 )]
 pub trait MetricKey: Sized {

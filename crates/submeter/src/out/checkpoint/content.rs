@@ -167,27 +167,27 @@ impl Content {
     pub(super) fn parse(lines: Vec<Value>) -> Result<Content, Kind> {
         let last = lines.len();
         let [head, groups @ .., tail] = lines.as_slice() else {
-            return Err(damaged(1, if last == 0 { "it is empty" } else { "it was cut" }));
+            return Err(damaged(1, if last == 0 { "it is empty" } else { "it is truncated" }));
         };
         if head["format"] != FORMAT {
             return Err(damaged(1, &format!("the format is not {FORMAT}")));
         }
         if tail["groups"].as_u64() != Some(groups.len() as u64) {
-            return Err(damaged(last, "it was cut, or changed"));
+            return Err(damaged(last, "it was truncated or changed"));
         }
         let number = |name: &str| {
-            head[name].as_u64().ok_or_else(|| damaged(1, &format!("{name} is no number")))
+            head[name].as_u64().ok_or_else(|| damaged(1, &format!("{name} is not a number")))
         };
         let metrics =
             head["metrics"].as_array().and_then(|all| all.iter().map(Kept::parse).collect());
-        let metrics: Vec<Kept> = metrics.ok_or_else(|| damaged(1, "the metrics are no list"))?;
+        let metrics: Vec<Kept> = metrics.ok_or_else(|| damaged(1, "the metrics are not a list"))?;
         let mut paths = HashSet::new();
         let group = |(index, value): (usize, &Value)| {
             let of = group(value, &metrics).filter(|of| is_next(&of.path, &paths));
             let of = of.ok_or_else(|| {
                 damaged(
                     index + 2,
-                    "no group with values of the metrics above, or not after its parent",
+                    "not a group with values of the metrics above, or not after its parent",
                 )
             })?;
             paths.insert(of.path.clone());
@@ -199,7 +199,7 @@ impl Content {
         let past = head["totals"].as_array().and_then(|all| {
             all.iter().map(|totals| ProcessCounts::parse(totals, is_counter)).collect()
         });
-        let past = past.ok_or_else(|| damaged(1, "the totals are no list"))?;
+        let past = past.ok_or_else(|| damaged(1, "the totals are not a list"))?;
         Ok(Content {
             epoch: number("epoch")?,
             sequence: number("sequence")?,
@@ -220,7 +220,7 @@ impl Content {
                 Some(own) if own == *kept => continue,
                 Some(own) if own.kind != kept.kind => format!("which is a {} now", own.kind),
                 Some(own) if own.unit != kept.unit => format!("whose unit is {} now", own.unit),
-                Some(_) => "which has other buckets now".to_owned(),
+                Some(_) => "which has different buckets now".to_owned(),
                 None => "which the tree lacks".to_owned(),
             };
             return Err(Kind::Metric { name: kept.name.clone(), problem });
@@ -233,7 +233,7 @@ impl Content {
         restored.push(self.restored(tree.schema(), &groups));
         for (group, content) in groups.iter().zip(&self.groups) {
             for (name, words) in &content.values {
-                let metric = tree.schema().metric(name).expect("looked for above");
+                let metric = tree.schema().metric(name).expect("checked above");
                 group.add_words(metric, words);
             }
         }
@@ -248,7 +248,7 @@ impl Content {
         let own = |content: &GroupContent| {
             let mut own = vec![0; schema.words()].into_boxed_slice();
             for (name, words) in &content.values {
-                let metric = schema.metric(name).expect("looked for above");
+                let metric = schema.metric(name).expect("checked above");
                 let first = schema.word(metric.key).expect("of this schema");
                 words.iter().for_each(|&(place, n)| own[first + place] = n);
             }

@@ -69,32 +69,34 @@ impl fmt::Display for CheckpointError {
             Kind::Locked => {
                 write!(
                     f,
-                    "checkpoint {path} is in use: end the other process, or name another file"
+                    "checkpoint {path} is in use: stop the other process, or use another file"
                 )
             }
             Kind::Restored => {
                 write!(
                     f,
-                    "a tree has the totals of checkpoint {path} already: a second time would count twice"
+                    "a tree already has the totals of checkpoint {path}: restoring would count \
+                     them twice"
                 )
             }
             Kind::Unrestored => write!(
                 f,
-                "checkpoint {path} has totals that were not restored: restore them, or move it away"
+                "checkpoint {path} has totals that were not restored: restore them, or move the \
+                 file away"
             ),
             Kind::OfAnother => write!(
                 f,
-                "checkpoint {path} has the totals of another tree: name another file for this one"
+                "checkpoint {path} has the totals of another tree: use another file for this one"
             ),
             Kind::Damaged { line, problem } => write!(
                 f,
-                "checkpoint {path}, line {line}: {problem}: it is damaged; move it away to start \
-                 from zero"
+                "checkpoint {path}, line {line}: {problem}: the file is damaged; move it away to \
+                 start from zero"
             ),
             Kind::Metric { name, problem } => write!(
                 f,
-                "checkpoint {path} has the metric {name:?}, {problem}: declare it as it was, before \
-                 the checkpoint is restored, or move the file away"
+                "checkpoint {path} has the metric {name:?}, {problem}: before restoring, declare \
+                 it as it was, or move the file away"
             ),
             Kind::Group(cause) => write!(f, "checkpoint {path} cannot be restored: {cause}"),
             Kind::Io { act, cause } => write!(f, "cannot {act} checkpoint {path}: {cause}"),

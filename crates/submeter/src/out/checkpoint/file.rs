@@ -186,7 +186,7 @@ fn read(file: impl BufRead) -> Result<Content, Kind> {
 fn no_json(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let (what, _) = text.split_once(" at line ").unwrap_or((&text, ""));
-    format!("no JSON ({what} at column {})", error.column())
+    format!("not JSON ({what} at column {})", error.column())
 }
 
 /// Follows symbolic links of the file itself, even if the last leads to nothing yet: the lock and

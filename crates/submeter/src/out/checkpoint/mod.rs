@@ -174,7 +174,7 @@ impl Restored {
     }
 }
 
-/// Writes `2 groups restored; unknown: what was counted in the 12 s since`.
+/// Writes `2 groups restored; counts of the 12 s since are unknown`.
 impl fmt::Display for Restored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} groups restored", self.groups)?;
@@ -182,6 +182,6 @@ impl fmt::Display for Restored {
             return Ok(());
         }
         let since = self.at.elapsed().unwrap_or(Duration::ZERO).as_secs();
-        write!(f, "; unknown: what was counted in the {since} s since")
+        write!(f, "; counts of the {since} s since are unknown")
     }
 }

@@ -277,7 +277,7 @@ impl Export {
     /// When `powers` is 0.
     #[must_use]
     pub fn powers_per_bucket(mut self, powers: u32) -> Export {
-        assert!(powers > 0, "a bucket for 0 powers of two: ask for at least 1");
+        assert!(powers > 0, "a bucket for 0 powers of two: use at least 1");
         self.powers = powers;
         self
     }
@@ -300,7 +300,7 @@ impl Export {
     /// When `scrapers` is 0.
     #[must_use]
     pub fn scrapers(mut self, scrapers: u32) -> Export {
-        assert!(scrapers > 0, "an export for 0 scrapers: ask for at least 1");
+        assert!(scrapers > 0, "an export for 0 scrapers: use at least 1");
         self.scrapers = scrapers;
         self
     }

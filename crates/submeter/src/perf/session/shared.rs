@@ -265,11 +265,11 @@ impl SessionState {
         list.map(|(attachment, sum)| {
             let failed = attachment.failed.lock().clone();
             let failed = failed.or_else(|| {
-                (panicked > 0).then(|| format!("{panicked} threads' counters have panicked"))
+                (panicked > 0).then(|| format!("counters panicked on {panicked} threads"))
             });
             let failed = failed.or_else(|| {
                 let why = "waited too long for a reader: read less often, or request fewer events";
-                (missed > 0).then(|| format!("{missed} threads are missing that {why}"))
+                (missed > 0).then(|| format!("{missed} threads are missing, as they {why}"))
             });
             RequestCounts {
                 path: attachment.path.clone(),

@@ -31,7 +31,7 @@ impl AddedSections {
         let mut place = &self.first;
         loop {
             let refused = place.set(link).err();
-            let there = place.get().expect("this thread has set it, or another");
+            let there = place.get().expect("set by this thread or another");
             match refused {
                 Some(late) if late.stats.section_id != there.stats.section_id => link = late,
                 _ => return &there.stats,

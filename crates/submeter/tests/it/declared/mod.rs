@@ -272,7 +272,7 @@ fn a_conflict_is_an_error_that_names_both() {
             (|s| {
                 s.gauge::<Bytes>("requests", "");
             }) as fn(&mut SchemaBuilder),
-            ["\"requests\" already, a counter,", "a gauge of bytes"],
+            ["already has \"requests\", a counter,", "a gauge of bytes"],
         ),
         (
             |s| {
@@ -323,7 +323,7 @@ fn a_conflict_is_an_error_that_names_both() {
                     s.histogram::<Count>(&format!("h{n}"), "", Buckets::powers(2, 60));
                 });
             },
-            "words of 512",
+            "words, more than the maximum of 512",
         ),
     ] {
         let error = declare_with(&tree, declare).expect_err("not valid").to_string();

@@ -154,7 +154,10 @@ fn totals_have_what_was_declared_later() {
     let error = tree.restore(&mut file).expect_err("a metric that is not declared yet");
     assert!(error.is_schema());
     let text = error.to_string();
-    assert!(text.contains("\"read\", which the tree lacks: declare it"), "{text}");
+    assert!(
+        text.contains("\"read\", which the tree lacks: before restoring, declare it"),
+        "{text}"
+    );
     assert_eq!(tree.snapshot().groups().len(), 1, "nothing was restored");
     // In another order: only the names matter.
     let db: Db = tree.declare().expect("new names");

@@ -40,7 +40,8 @@ fn refusal(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::EACCES) => match crate::perf_event::paranoid() {
             Some(level) if level > 2 => format!(
-                "refused, as kernel.perf_event_paranoid is {level}: set it to 2, or grant CAP_PERFMON"
+                "refused because kernel.perf_event_paranoid is {level}: set it to 2, or grant \
+                 CAP_PERFMON"
             ),
             _ => "refused (EACCES): grant CAP_PERFMON".to_owned(),
         },

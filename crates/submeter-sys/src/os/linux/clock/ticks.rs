@@ -51,8 +51,8 @@ pub(crate) fn rate() -> Result<Rate, &'static str> {
     // below 2^32 when multiplied; below 1 MHz it would be useless anyway.
     match factor {
         1..ABSURD => Ok(Rate { factor }),
-        CHANGES => Err("the CPU's time stamp counter changes its rate"),
-        _ => Err("its rate is absurd"),
+        CHANGES => Err("the CPU's time stamp counter has no constant rate"),
+        _ => Err("the CPU's counter has an implausible rate"),
     }
 }
 

@@ -239,7 +239,7 @@ impl Group {
 
     /// Counts a charge that was granted after the limit so many levels above had no room.
     pub(super) fn count_postponed(&self, key: Key, levels: usize) {
-        let limiting = up(self).nth(levels).expect("a limit is of a group up to the root");
+        let limiting = up(self).nth(levels).expect("a limit of the group or an ancestor");
         limiting.limits(usize::from(key.slot)).count_postponed();
     }
 }
@@ -298,7 +298,7 @@ impl<'a> MakeRoom<'a> {
 
     /// Whether there are callbacks, and this thread is not in one.
     fn may_ask(&self) -> bool {
-        let root = up(self.group).last().expect("itself at least");
+        let root = up(self.group).last().expect("at least the group itself");
         !ASKED.get() && registry_of(root, self.slot).is_some()
     }
 }
