@@ -17,7 +17,7 @@ pub struct Live {
 
 impl Metrics for Live {
     fn declare(schema: &mut SchemaBuilder) -> Live {
-        Live { bytes: schema.gauge(NAME, "Heap memory in use, as it was asked for") }
+        Live { bytes: schema.gauge(NAME, "Heap memory in use, by requested size") }
     }
 }
 

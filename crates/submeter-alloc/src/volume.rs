@@ -52,7 +52,7 @@ impl Metrics for Volume {
         Volume {
             allocated_bytes: schema.thread_count(
                 "heap_allocated_bytes",
-                "Heap memory allocated, as it was asked for",
+                "Heap memory allocated, by requested size",
                 &ThreadCounts,
                 0,
             ),
@@ -64,7 +64,7 @@ impl Metrics for Volume {
             ),
             freed_bytes: schema.thread_count(
                 "heap_freed_bytes",
-                "Heap memory freed, as it was asked for, whichever group allocated it",
+                "Heap memory freed, by requested size, whichever group allocated it",
                 &ThreadCounts,
                 2,
             ),

@@ -81,7 +81,7 @@ fn fields_become_metrics_in_their_order() {
         ("unused", counter, ""),
         ("sent_throttled", counter, "Bytes sent: how often a rate refused"),
         ("sent_throttled_time", counter, "Bytes sent: how long a rate refused"),
-        ("sent_overdrafts", counter, "Bytes sent: how often a soft rate would have refused"),
+        ("sent_overdrafts", counter, "Bytes sent: refusals that a soft rate did not enforce"),
         ("io_written", counter, "Written"),
         ("io_read", counter, "Read"),
     ];

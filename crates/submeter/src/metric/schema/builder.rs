@@ -344,7 +344,7 @@ impl SchemaBuilder {
         let throttled = self.counter(&count, &format!("{help}: how often a rate refused"));
         let throttled_time = self.counter(&time, &format!("{help}: how long a rate refused"));
         let overdrafts = format!("{name}_overdrafts");
-        let what = format!("{help}: how often a soft rate would have refused");
+        let what = format!("{help}: refusals that a soft rate did not enforce");
         let overdrafts = self.counter(&overdrafts, &what);
         let mut slot = self.rate_limits.len();
         if let Some(base) = &mut self.base {

@@ -92,15 +92,15 @@ impl QuotaPart {
             QuotaPart::Peak => "peak usage with descendants",
             QuotaPart::Refused => "charges refused by this group's limit",
             QuotaPart::Overdrafts => "charges granted beyond this group's limit",
-            QuotaPart::Paused => "pauses asked of callers above this group's high",
+            QuotaPart::Paused => "pauses requested while usage was above this group's high",
             QuotaPart::SomeStalled => {
-                "time in which some charge of this group or below it waited for room"
+                "time in which a charge of this group or below it waited for room"
             }
             QuotaPart::FullStalled => {
                 "time in which a charge of this group or below it waited and the group held nothing"
             }
-            QuotaPart::Reclaimed => "what this group's callbacks gave back",
-            QuotaPart::ReclaimedLow => "calls for what this group's low protects",
+            QuotaPart::Reclaimed => "amount freed by this group's callbacks",
+            QuotaPart::ReclaimedLow => "calls despite the protection of this group's low",
         }
     }
 

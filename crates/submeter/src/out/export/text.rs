@@ -73,17 +73,17 @@ pub(super) fn tree(
 ) -> fmt::Result {
     let epoch = [("epoch".to_owned(), format!("{:016x}", moment.epoch))];
     let help = if exact {
-        "The tree that counted; one of another epoch began at 0. Series begin with all that their \
-         group has"
+        "The tree that was scraped; a new epoch starts from 0. A series starts with everything \
+         that its group has counted"
     } else {
-        "The tree that counted; one of another epoch began at 0. The series of a new group begins \
-         at 0: what it counts until all servers have seen that is in the other above it"
+        "The tree that was scraped; a new epoch starts from 0. The series of a new group starts \
+         at 0: what it counts until all servers have seen it is in the other above it"
     };
     info(style, name, help, &epoch, out)?;
     let [_, _, start, sequence] = tree_names(name);
-    let help = "When the tree began to count, since 1970";
+    let help = "Time at which the tree began to count, since 1970";
     gauge(style, &start, Some("seconds"), help, &Seconds(began), out)?;
-    let help = "Of two scrapes of one epoch, that with more has all that the other has";
+    let help = "Order of scrapes within an epoch: a later one has a larger number";
     gauge(style, &sequence, None, help, &moment.sequence, out)
 }
 
@@ -128,15 +128,15 @@ pub(super) fn barrier(
     waiting: Option<(usize, Duration)>,
     out: &mut String,
 ) -> fmt::Result {
-    let help = "For how long a barrier has waited for a CPU, now; seconds mean that a real-time \
-                thread or another cpuset keeps it";
+    let help = "How long a barrier has been waiting for a CPU; seconds mean that a real-time \
+                thread or another cpuset occupies it";
     let ns = waiting.map_or(0, |(_, waited)| waited.as_nanos() as u64);
     gauge(style, name, Some("seconds"), help, &Number::new(ns, UnitKind::Nanoseconds), out)
 }
 
 /// Writes the CPU time that the process used, in any group or none.
 pub(super) fn process_cpu(style: Style, name: &str, ns: u64, out: &mut String) -> fmt::Result {
-    let help = "CPU time of the process; what is in no group is the rest";
+    let help = "CPU time of the process, with the part that was charged to no group";
     match style.format {
         Format::OpenMetrics => {
             writeln!(out, "# TYPE {name} counter\n# UNIT {name} seconds\n# HELP {name} {help}")?;
