@@ -115,7 +115,7 @@ impl Config {
         // One level is reserved for the strays of the deepest tenant.
         if self.depth_max >= submeter::DEPTH_MAX {
             return refuse(format!(
-                "depth_max {} is too deep: {} levels are the most",
+                "depth_max {} is too deep: the maximum is {}",
                 self.depth_max,
                 submeter::DEPTH_MAX - 1
             ));
@@ -125,13 +125,13 @@ impl Config {
         }
         if self.tenants_max > TENANTS_MAX {
             return refuse(format!(
-                "tenants_max {} is too many: {TENANTS_MAX} are the most",
+                "tenants_max {} is too many: the maximum is {TENANTS_MAX}",
                 self.tenants_max
             ));
         }
         if self.value_max == 0 || self.value_max > VALUE_MAX {
             return refuse(format!(
-                "value_max {} is not a size of values: use 1 to {VALUE_MAX} bytes",
+                "value_max {} is out of range: use 1 to {VALUE_MAX} bytes",
                 self.value_max
             ));
         }
@@ -164,8 +164,8 @@ impl Config {
         let mins = mins.fold(0u64, u64::saturating_add);
         if mins > self.memory_max {
             let error = ConfigError::new(format!(
-                "the min of all tenants together is {mins} bytes of a memory_max of {}, so that \
-                 others could store nothing: lower some, or use low",
+                "the min of all tenants adds up to {mins} bytes, more than memory_max {}: lower \
+                 some, or use low",
                 self.memory_max
             ));
             return Err(protected().fold(error, |error, (path, _)| error.of(path)));
@@ -176,14 +176,14 @@ impl Config {
     fn check_connections(&self) -> Result<(), ConfigError> {
         let refuse = |text: String| Err(ConfigError::new(text));
         if self.connections_max == 0 {
-            return refuse("connections_max 0 lets nobody in: use 1 or more".to_owned());
+            return refuse("connections_max 0 admits no clients: use 1 or more".to_owned());
         }
         // Otherwise a connection could wait for room that will never exist.
         let least = 2 * self.value_max as u64 + ONE_REQUEST_BYTES;
         if self.buffers_max < least {
             return refuse(format!(
-                "buffers_max {} does not hold one request and one answer with a value of {} bytes: \
-                 use {least} or more",
+                "buffers_max {} is too small for one request and one answer with a value of {} \
+                 bytes: use {least} or more",
                 self.buffers_max, self.value_max
             ));
         }
@@ -208,18 +208,18 @@ impl Config {
         }
         if limits.cpu.is_some() && !self.metering {
             return refuse(format!(
-                "the CPU time of tenant {path:?} is limited, and without metering nobody knows it: \
-                 leave one of them out"
+                "the CPU time of tenant {path:?} is limited, but not counted without metering: \
+                 drop the limit or enable metering"
             ));
         }
         if let Some(weight) = limits.weight.filter(|weight| !WEIGHTS.contains(weight)) {
             let (least, most) = (WEIGHTS.start(), WEIGHTS.end());
             return refuse(format!(
-                "weight {weight} of tenant {path:?} is out of range: give one from {least} to {most}"
+                "weight {weight} of tenant {path:?} is out of range: use {least} to {most}"
             ));
         }
         if path == "/" && limits.weight.is_some() {
-            return refuse("tenant \"/\" is the whole server, which shares no rate".to_owned());
+            return refuse("tenant \"/\" is the whole server, which has no weight".to_owned());
         }
         let TenantLimits { memory, high, low, min, .. } = *limits;
         for (name, bytes) in [("high", high), ("low", low), ("min", min)] {
@@ -251,7 +251,7 @@ impl Config {
     pub(crate) fn check_tenant(&self, path: &str) -> Result<(), ConfigError> {
         let refuse = |text: String| Err(ConfigError::new(text));
         let Some(names) = path.strip_prefix('/') else {
-            return refuse(format!("tenant {path:?} is not a path: write it like \"/acme/web\""));
+            return refuse(format!("tenant {path:?} is not a path: use the form \"/acme/web\""));
         };
         for name in names.split('/') {
             let why = match name {
@@ -259,18 +259,18 @@ impl Config {
                 "." | ".." => "it is reserved",
                 _ => continue,
             };
-            return refuse(format!("tenant {path:?} has the name {name:?}: {why}"));
+            return refuse(format!("tenant {path:?} contains the name {name:?}: {why}"));
         }
         if names.split('/').count() > self.depth_max {
             return refuse(format!(
-                "tenant {path:?} is deeper than depth_max {}: raise it or name an ancestor",
+                "tenant {path:?} is deeper than depth_max {}: raise it or use an ancestor",
                 self.depth_max
             ));
         }
         if names.bytes().any(|byte| byte == self.delimiter) {
             return refuse(format!(
-                "tenant {path:?} contains the delimiter {:?}, so no key belongs to it: write '/' \
-                 between names",
+                "tenant {path:?} contains the delimiter {:?}, so no key belongs to it: separate \
+                 names with '/'",
                 char::from(self.delimiter)
             ));
         }

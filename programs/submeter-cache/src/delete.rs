@@ -171,10 +171,10 @@ impl fmt::Display for DeleteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             DeleteError::Path(path) if path == "/" => {
-                f.write_str("\"/\" is the whole server: name a tenant, such as \"/acme/web\"")
+                f.write_str("\"/\" is the whole server: use a tenant such as \"/acme/web\"")
             }
             DeleteError::Path(path) => {
-                write!(f, "{path:?} is not a path: write it like \"/acme/web\"")
+                write!(f, "{path:?} is not a path: use the form \"/acme/web\"")
             }
             DeleteError::NotFound(path) => write!(f, "there is no tenant {path:?}"),
             DeleteError::StillHeldError { done, held } => {

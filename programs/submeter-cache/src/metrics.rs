@@ -80,7 +80,7 @@ impl Metrics {
         let mut s = Schema::builder();
         // First the words that each request adds to: eight, the last of them the sum of the
         // latencies. They fill a cache line; the buckets behind them begin another.
-        let cmd_get = s.counter("cmd_get", "Keys asked for by get, gets and mg");
+        let cmd_get = s.counter("cmd_get", "Keys requested by get, gets and mg");
         let cmd_set =
             s.counter("cmd_set", "Stores: set, add, replace, append, prepend, cas and ms");
         let get_hits = s.counter("get_hits", "Retrievals that found the item");
@@ -90,10 +90,10 @@ impl Metrics {
         let cpu = s.cpu_time("cpu", "CPU time that worker threads spent on requests");
         let latency = s.histogram(
             "latency",
-            "From when a request could be read to its answer being ready",
+            "Time from when a request can be read until its answer is ready",
             Buckets::LATENCY_NS,
         );
-        let waited = s.counter("waited", "Time that requests waited until work on them began");
+        let waited = s.counter("waited", "Time that requests waited before work on them began");
         let cmd_delete = s.counter("cmd_delete", "Deletions: delete and md");
         let cmd_touch = s.counter("cmd_touch", "Keys touched by touch, gat and gats");
         let cmd_arithmetic = s.counter("cmd_arithmetic", "incr, decr and ma");
@@ -103,9 +103,9 @@ impl Metrics {
         let buffers = s.quota("buffers", "Memory held by connections that wait for their clients");
         let connections = s.quota("connections", "Open connections");
         let evictions = s.counter("evictions", "Items dropped to make room");
-        let expired = s.counter("expired", "Items dropped because their time was over");
-        let store_failures = s.counter("store_failures", "Stores refused for want of memory");
-        let over_high = s.counter("over_high", "Stores that found a tenant above its high");
+        let expired = s.counter("expired", "Items dropped because they had expired");
+        let store_failures = s.counter("store_failures", "Stores refused for lack of memory");
+        let over_high = s.counter("over_high", "Stores that found a tenant above its high limit");
         let requests = s.rate_limit("requests", "Requests over the rate of a tenant");
         let cpu_budget = s.cpu_budget("cpu_budget", "Requests of a tenant that owes CPU time");
         Ok(Metrics {

@@ -66,11 +66,11 @@ impl Users {
             let wrong = |why: &str| ConfigError::new(format!("line {}: {why}", index + 1));
             let (name, user) = User::parse(line, config).map_err(|why| wrong(&why))?;
             if by_name.insert(name.as_bytes().to_vec(), user).is_some() {
-                return Err(wrong(&format!("user {name:?} is there already: keep one")));
+                return Err(wrong(&format!("user {name:?} is listed twice: keep one")));
             }
         }
         if by_name.is_empty() {
-            return Err(ConfigError::new("no user: write lines like \"acme:password\"".to_owned()));
+            return Err(ConfigError::new("no users: add lines like \"acme:password\"".to_owned()));
         }
         Ok(Users { current: Arc::new(watch::Sender::new(Arc::new(by_name))) })
     }
@@ -147,19 +147,19 @@ impl User {
         let mut words = line.split_whitespace().take_while(|word| !word.starts_with('#'));
         let login = words.next().unwrap_or_default();
         let tenant = words.next();
-        let form = "write USER:PASSWORD or USER:PASSWORD /TENANT, without further spaces";
+        let form = "use USER:PASSWORD or USER:PASSWORD /TENANT, without other spaces";
         let Some((name, password)) = login.split_once(':') else {
             return Err(format!("no ':' between user and password: {form}"));
         };
         if name.is_empty() || password.is_empty() {
-            return Err(format!("an empty user or password: {form}"));
+            return Err(format!("empty user or password: {form}"));
         }
         if words.next().is_some() || tenant.is_some_and(|tenant| !tenant.starts_with('/')) {
-            return Err(format!("something after the password of user {name:?}: {form}"));
+            return Err(format!("unexpected text after the password of user {name:?}: {form}"));
         }
         if login.len() > LOGIN_MAX {
             return Err(format!(
-                "user and password have {} bytes: {LOGIN_MAX} are the most",
+                "user and password are {} bytes long: the maximum is {LOGIN_MAX}",
                 login.len()
             ));
         }

@@ -26,7 +26,8 @@ use submeter_terminal::Failure;
 static HEAP: Chosen<System> = Chosen::new(System);
 
 /// Where to find what used to be a command of this program.
-const BENCH: &str = "the bench is a program of its own, in the sources: cargo run --release -p submeter-bench -- --help";
+const BENCH: &str = "the bench is a separate program in the sources: cargo run --release -p \
+                     submeter-bench -- --help";
 
 fn main() -> ExitCode {
     let result = match cli::parse(std::env::args_os()) {

@@ -69,7 +69,7 @@ fn read(certificate: &Path, key: &Path) -> Result<Arc<CertifiedKey>, Failure> {
 
 fn refused(certificate: &Path, key: &Path, error: &rustls::Error) -> Failure {
     Failure::new(format_args!(
-        "{} and {} do not serve together: {error} (--tls-cert, --tls-key)",
+        "cannot use {} with {}: {error} (--tls-cert, --tls-key)",
         certificate.display(),
         key.display()
     ))
@@ -96,12 +96,12 @@ pub(crate) fn private_key(
         // `ENCRYPTED PRIVATE KEY`, or the header of an older format.
         if text.windows(9).any(|word| word == b"ENCRYPTED") {
             return Failure::new(format_args!(
-                "the key in {name} has a passphrase, for which nobody can be asked: write it \
-                 without one, by openssl pkey -in {name} -out {name} ({flag})"
+                "the key in {name} has a passphrase, which a server cannot ask for: remove it with \
+                 openssl pkey -in {name} -out {name} ({flag})"
             ));
         }
         Failure::new(format_args!(
-            "{name} has no private key in PEM, which begins with \"-----BEGIN PRIVATE KEY-----\" \
+            "{name} contains no PEM private key, which begins with \"-----BEGIN PRIVATE KEY-----\" \
              ({flag})"
         ))
     })?;
@@ -114,15 +114,14 @@ pub(crate) fn certificates(
     path: &Path,
 ) -> Result<(Vec<CertificateDer<'static>>, Vec<u8>), Failure> {
     let name = path.display();
-    let text = submeter_terminal::read_file(path).map_err(|error| {
-        Failure::new(format_args!("cannot read {name}: {error}; {flag} names the file"))
-    })?;
+    let text = submeter_terminal::read_file(path)
+        .map_err(|error| Failure::new(format_args!("cannot read {name}: {error} ({flag})")))?;
     let found: Vec<_> = CertificateDer::pem_slice_iter(text.as_bytes())
         .collect::<Result<_, _>>()
         .unwrap_or_default();
     if found.is_empty() {
         return Err(Failure::new(format_args!(
-            "{name} has no certificate in PEM, which begins with \"-----BEGIN CERTIFICATE-----\" \
+            "{name} contains no PEM certificate, which begins with \"-----BEGIN CERTIFICATE-----\" \
              ({flag})"
         )));
     }

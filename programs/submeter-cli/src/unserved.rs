@@ -21,8 +21,8 @@ pub(crate) fn tell(error: &io::Error) {
     }
     TOLD.call_once(|| {
         log::warn!(
-            "cannot accept further connections for now: {error}; the others are served. Allow \
-             more files (ulimit -n), or fewer connections (--connections)"
+            "cannot accept more connections for now: {error}; existing ones are still served. \
+             Allow more files (ulimit -n), or fewer connections (--connections)"
         );
     });
 }
@@ -30,7 +30,7 @@ pub(crate) fn tell(error: &io::Error) {
 /// Prints a warning that there are few places left for connections.
 fn crowd(crowd: &Crowd) {
     log::warn!(
-        "{crowd}: others may be turned away. Allow more (--connections), or close those that idle \
+        "{crowd}: others may be turned away. Allow more (--connections), or close idle ones \
          (--idle-timeout)"
     );
 }
@@ -47,8 +47,8 @@ fn foreign(foreign: &Foreign) {
     drop(told);
     let remedy = match foreign.protocol {
         "HTTP" => "the page is at the address of --http",
-        "TLS" => "--tls-cert and --tls-key have this port speak it",
-        _ => "have it speak the text protocol",
+        "TLS" => "--tls-cert and --tls-key make this port speak it",
+        _ => "make it use the text protocol",
     };
-    log::warn!("{foreign}, and its connection was closed: {remedy}. Others are not told of");
+    log::warn!("{foreign}, and its connection was closed: {remedy}. Further ones are not reported");
 }

@@ -119,8 +119,8 @@ pub async fn connect(server: SocketAddr) -> Result<TcpStream, String> {
     };
     connected.map_err(|e| match e.kind() {
         io::ErrorKind::ConnectionRefused => format!(
-            "cannot connect to {server}: connection refused; start a server with \
-             \"submeter serve\", or name one with --connect"
+            "cannot connect to {server}: connection refused; start a server with \"submeter \
+             serve\", or specify one with --connect"
         ),
         _ => format!(
             "cannot connect to {server}: {e}; check --connect, \
@@ -480,8 +480,8 @@ impl Connection<'_> {
         let unanswered = self.sent.len();
         let requests: u64 = self.tallies.tenants.iter().map(super::tally::Tally::requests).sum();
         format!(
-            "lost the server {}: {why} ({requests} requests of this connection answered, \
-             {unanswered} not); check whether it still runs, or try fewer --connections",
+            "lost the connection to {}: {why} ({requests} requests of this connection answered, \
+             {unanswered} not); check whether it is still running, or try fewer --connections",
             self.shared.server
         )
     }

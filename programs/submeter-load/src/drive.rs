@@ -74,7 +74,7 @@ pub fn name_tenants(
     if let Some(file) = file {
         if wanted > profiles.len() {
             return Err(format!(
-                "{} has {} tenants, not {wanted}: ask for fewer, or add lines",
+                "{} has {} tenants, not {wanted}: use fewer, or add lines",
                 file.display(),
                 profiles.len()
             ));
@@ -148,7 +148,7 @@ pub async fn drive(plan: &Plan, mut stop: watch::Receiver<bool>) -> Result<Outco
     };
     let tallies = tokio::select! {
         tallies = collect(&mut tasks, shared.tenants.len(), &stop_all) => tallies?,
-        () = ended => unreachable!("it stays pending after it has stopped the connections"),
+        () = ended => unreachable!("pending forever once it has stopped the connections"),
         () = progress::show(&shared.progress, plan.seconds, plan.requests) => {
             unreachable!("the display never ends by itself")
         }

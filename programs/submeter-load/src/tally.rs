@@ -164,7 +164,7 @@ impl Tallies {
     /// Returns the sum over all tenants.
     pub fn total(&self) -> Result<Tally, hdrhistogram::AdditionError> {
         let mut tenants = self.tenants.iter();
-        let Some(first) = tenants.next() else { unreachable!("a load has tenants") };
+        let Some(first) = tenants.next() else { unreachable!("a load has at least one tenant") };
         let mut total = first.clone();
         for tally in tenants {
             total.merge(tally)?;

@@ -42,14 +42,14 @@ pub fn built_in() -> Result<Vec<Profile>, String> {
 pub fn read(path: &Path) -> Result<Vec<Profile>, String> {
     let name = path.display().to_string();
     let wrong = |why: &dyn Display| {
-        format!("cannot read {}: {why}; give --tenants-file a CSV file", short(&name))
+        format!("cannot read {}: {why}; use a CSV file for --tenants-file", short(&name))
     };
     let mut text = Vec::new();
     // One byte more, which shows whether there is more. A device may have no end.
     let read = File::open(path).and_then(|file| file.take(MOST + 1).read_to_end(&mut text));
     read.map_err(|e| wrong(&e))?;
     if text.len() as u64 > MOST {
-        return Err(wrong(&format_args!("it has more than {} MiB", MOST >> 20)));
+        return Err(wrong(&format_args!("it is larger than {} MiB, the maximum", MOST >> 20)));
     }
     parse(&text, &name)
 }
@@ -62,7 +62,7 @@ pub fn parse(text: &[u8], name: &str) -> Result<Vec<Profile>, String> {
     let text = std::str::from_utf8(text).map_err(|error| {
         let before = &text[..error.valid_up_to()];
         let line = 1 + before.iter().filter(|&&byte| byte == b'\n').count();
-        format!("{name} line {line} is not CSV in UTF-8: {error}")
+        format!("{name} line {line} is not UTF-8: {error}")
     })?;
     let mut records = records(text);
     let header = records.next().map_or_else(Vec::new, |header| header.fields);
@@ -81,15 +81,15 @@ pub fn parse(text: &[u8], name: &str) -> Result<Vec<Profile>, String> {
         let (line, len) = (record.line, record.fields.len());
         if len != header.len() {
             return Err(format!(
-                "{name} line {line} has {len} fields where its header has {}: write NA for an \
-                 unknown figure",
+                "{name} line {line} has {len} fields, but the header has {}: write NA for an \
+                 unknown value",
                 header.len()
             ));
         }
         let row = Row { file: name, record: &record, columns: &columns };
         let profile = row.profile()?;
         if !names.insert(profile.source.clone()) {
-            return Err(row.wrong(0, "names a tenant a second time: every line needs its own"));
+            return Err(row.wrong(0, "is a duplicate: give each line its own tenant"));
         }
         profiles.push(profile);
     }
@@ -173,7 +173,8 @@ impl Row<'_> {
         if name.is_empty() || name.len() > 100 || name.contains(bad) || name.starts_with('.') {
             return Err(self.wrong(
                 0,
-                "cannot name a tenant: use 1 to 100 bytes, without blanks or '/', not starting with '.'",
+                "is not a tenant name: use 1 to 100 bytes without blanks or '/', not starting with \
+                 '.'",
             ));
         }
         Ok(())
@@ -203,7 +204,7 @@ impl Row<'_> {
         let operations: Option<Vec<_>> = text.split(';').map(parse).collect();
         operations
             .filter(|all| all.iter().any(|(_, share)| *share > 0.0))
-            .ok_or_else(|| self.wrong(6, "is not a mix of commands: write get=0.9;set=0.1"))
+            .ok_or_else(|| self.wrong(6, "is not a mix of commands: use the form get=0.9;set=0.1"))
     }
 
     fn ttls(&self, text: &str) -> Result<Vec<(u64, f64)>, String> {
@@ -212,8 +213,9 @@ impl Row<'_> {
             Some((ttl_s(ttl.trim())?, share_of(share)?))
         };
         let ttls: Option<Vec<_>> = text.split(';').map(parse).collect();
-        ttls.filter(|all| all.iter().any(|(_, share)| *share > 0.0))
-            .ok_or_else(|| self.wrong(7, "is not a list of times to live: write 300s:0.8;12h:0.2"))
+        ttls.filter(|all| all.iter().any(|(_, share)| *share > 0.0)).ok_or_else(|| {
+            self.wrong(7, "is not a list of times to live: use the form 300s:0.8;12h:0.2")
+        })
     }
 }
 

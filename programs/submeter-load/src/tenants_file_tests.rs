@@ -61,7 +61,7 @@ fn an_error_names_file_line_field_and_remedy() {
         ("c,1,1,1,1,1,1,get=0,1d:1", ["operations", "get=0.9"]),
         ("c,1,1,1,1,1,1,get=1,1w:1", ["ttls", "1w:1"]),
         ("c,1,1,1,1,1,1,get=1,0s:1", ["ttls", "0s:1"]),
-        (",1,1,1,1,1,1,get=1,1d:1", ["tenant", "cannot name"]),
+        (",1,1,1,1,1,1,get=1,1d:1", ["tenant", "not a tenant name"]),
         ("a/b,1,1,1,1,1,1,get=1,1d:1", ["tenant", "a/b"]),
         ("c,1,1", ["3 fields", "9"]),
     ] {
@@ -79,7 +79,7 @@ fn an_error_names_file_line_field_and_remedy() {
 fn bad_tenants_files_are_refused() {
     let line = "c,1,1,1,1,1,1,get=1,1d:1";
     let twice = one(&format!("{line}\n{line}")).expect_err("twice");
-    assert!(twice.contains("line 4") && twice.contains("second time"), "{twice}");
+    assert!(twice.contains("line 4") && twice.contains("is a duplicate"), "{twice}");
     let missing = parse(b"tenant,key_bytes\na,1\n", "t.csv").expect_err("columns");
     assert!(missing.contains("value_bytes"), "{missing}");
     assert!(parse(HEADER.as_bytes(), "t.csv").expect_err("no rows").contains("no tenants"));

@@ -138,7 +138,9 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
     let number = text.parse::<f64>().ok().filter(|&s| s > 0.0);
     let number = number.ok_or_else(|| format!("{text:?} is not a number of seconds above 0"))?;
     let time = Duration::try_from_secs_f64(number).ok().filter(|&time| time <= TIME_MAX);
-    time.ok_or_else(|| format!("{text:?} seconds are too many: 3e9, a hundred years, are the most"))
+    time.ok_or_else(|| {
+        format!("{text:?} seconds are too many: the maximum is 3e9, a hundred years")
+    })
 }
 
 /// Says when a program ends: after a time, if one is given, or on a signal.
@@ -216,7 +218,7 @@ mod tests {
         }
         for text in ["3000000001", "1e20", "1e308", "inf"] {
             let error = seconds(text).expect_err(text);
-            assert!(error.contains("are too many: 3e9"), "{error}");
+            assert!(error.contains("are too many: the maximum is 3e9"), "{error}");
         }
     }
 }

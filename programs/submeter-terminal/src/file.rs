@@ -30,11 +30,11 @@ pub fn read_open_file(file: fs::File) -> io::Result<String> {
     // One byte more, which shows whether there is more. A device may have no end.
     file.take(MOST + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MOST {
-        let why = format!("it has more than {} MiB, the most that is read", MOST >> 20);
+        let why = format!("it is larger than {} MiB, the maximum", MOST >> 20);
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
     }
     let mut text = decode(bytes).ok_or_else(|| {
-        let why = "it is no text in UTF-8: save it as such";
+        let why = "it is not UTF-8 text: save it as UTF-8";
         io::Error::new(io::ErrorKind::InvalidData, why)
     })?;
     let mark = text.len() - without_mark(&text).len();
@@ -109,7 +109,7 @@ impl From<OsString> for Destination {
 }
 
 fn cannot(path: &Path, error: &io::Error, flag: &str) -> String {
-    format!("cannot write {}: {error}; name another file by {flag}", path.display())
+    format!("cannot write {}: {error}; choose another file with {flag}", path.display())
 }
 
 /// Writes a file whole or not at all: a full disk leaves what was there before. A device or a pipe

@@ -41,8 +41,9 @@ struct Scene {
 }
 
 /// A message of a server of a fleet.
-const LEARNS: &str = "The bank was started anew and learns what was lent before: it lends nothing \
-                      new for about the length of a lease, and refuses what needs more (--bank).";
+const LEARNS: &str = "The bank was restarted and is learning what was lent before: for about the \
+                      length of a lease it lends nothing new, and refuses requests that need more \
+                      (--bank).";
 
 const SCENE: Scene = Scene { name: "", tenants: &[], rate: None, limit: None, learns: false };
 const WEB: Does = (3000.0, 0.2, 0.95, 0.01, 30);

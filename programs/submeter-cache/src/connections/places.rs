@@ -96,7 +96,7 @@ pub struct Crowd {
 impl fmt::Display for Crowd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Crowd { open, most, holder, holds } = self;
-        write!(f, "{open} of at most {most} connections are open, {holds} of them of {holder}")
+        write!(f, "{open} of at most {most} connections are open, {holds} of them from {holder}")
     }
 }
 
@@ -339,7 +339,7 @@ mod tests {
         let mut held = fill(&connections, &"acme".into());
         assert_eq!(held.len(), 14);
         let crowd = connections.look_for_crowd().expect("two are left");
-        let said = "14 of at most 16 connections are open, 14 of them of user \"acme\"";
+        let said = "14 of at most 16 connections are open, 14 of them from user \"acme\"";
         assert_eq!(crowd.to_string(), said);
         held.truncate(13);
         assert_eq!(connections.look_for_crowd(), None, "it was said");

@@ -104,9 +104,9 @@ pub(crate) mod reply {
     pub(crate) const UNAUTHENTICATED: &str = "CLIENT_ERROR unauthenticated";
     pub(crate) const LOGGED_IN: &str = "STORED";
     pub(crate) const LOGIN_FAILED: &str = "CLIENT_ERROR authentication failure";
-    pub(crate) const TOO_MANY_OF_USER: &str = "SERVER_ERROR too many connections of this user";
-    pub(crate) const NOT_YOURS: &str = "CLIENT_ERROR a key of another tenant";
-    pub(crate) const NOT_ALLOWED: &str = "CLIENT_ERROR not allowed to the user of one tenant";
+    pub(crate) const TOO_MANY_OF_USER: &str = "SERVER_ERROR too many connections for this user";
+    pub(crate) const NOT_YOURS: &str = "CLIENT_ERROR key belongs to another tenant";
+    pub(crate) const NOT_ALLOWED: &str = "CLIENT_ERROR not allowed for users of one tenant";
     pub(crate) const TOO_LARGE: &str = "SERVER_ERROR object too large for cache";
     pub(crate) const NO_MEMORY: &str = "SERVER_ERROR out of memory storing object";
     pub(crate) const NO_MEMORY_GRANTED: &str = "SERVER_ERROR no memory is granted for now";

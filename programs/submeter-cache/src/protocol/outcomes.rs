@@ -25,7 +25,7 @@ pub fn outcomes(bytes: &[u8], pieces: impl Iterator<Item = usize>) -> Vec<String
             match outcome {
                 Outcome::More { wanted: more } => {
                     assert_eq!(consumed, 0);
-                    assert!(more > held - at, "asks for what it has");
+                    assert!(more > held - at, "asks for bytes it already has");
                     wanted = more;
                     continue;
                 }

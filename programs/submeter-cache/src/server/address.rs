@@ -67,13 +67,15 @@ impl FromStr for Address {
     fn from_str(text: &str) -> Result<Address, String> {
         if let Some(path) = text.strip_prefix("unix:") {
             if path.is_empty() {
-                return Err(format!("{text:?} names no file: write unix:/PATH"));
+                return Err(format!("{text:?} has no path: use unix:/PATH"));
             }
             return Ok(Address::Unix { path: path.into(), mode: Address::UNIX_MODE });
         }
         let addr = text.parse::<SocketAddr>();
         addr.map(Address::Tcp).map_err(|_| {
-            format!("{text:?} is no address: write IP:PORT, such as 127.0.0.1:11211, or unix:/PATH")
+            format!(
+                "{text:?} is not an address: use IP:PORT, such as 127.0.0.1:11211, or unix:/PATH"
+            )
         })
     }
 }

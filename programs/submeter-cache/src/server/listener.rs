@@ -99,7 +99,7 @@ fn make_room(path: &Path) -> io::Result<()> {
     if !found.file_type().is_socket() {
         return Err(io::Error::new(
             io::ErrorKind::AlreadyExists,
-            "the file exists and is no socket: remove it or name another",
+            "the file exists and is not a socket: remove it or use another path",
         ));
     }
     match UnixStream::connect(path) {

@@ -105,7 +105,7 @@ impl Index {
         // The old table refers to tenants, and a deletion waits until nothing does: the table could
         // stay in this thread's garbage until the thread produces more.
         pin().flush();
-        result.expect("the change has set it")
+        result.expect("set by the change")
     }
 
     /// Shows the tenant of a prefix, if it is listed, with its part locked: it cannot leave the

@@ -175,7 +175,7 @@ impl Tenants {
         let root = Tenant::new(tree.root().clone(), None, now_ms);
         Tenants {
             tree: tree.clone(),
-            root: root.expect("nobody knows this group yet"),
+            root: root.expect("a new group has no tenant yet"),
             index: Index::new(config.tenants_max),
             delimiter: config.delimiter,
             other: other(config.delimiter),

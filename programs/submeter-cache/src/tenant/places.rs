@@ -110,7 +110,7 @@ impl Places {
 
     /// Takes a place for a tenant that exists.
     pub(super) fn take_anyway(&self, path: &str) -> Place {
-        self.ledger.lock().take(path, self.max, true).expect("it is not asked whether there is one")
+        self.ledger.lock().take(path, self.max, true).expect("granted even without a free place")
     }
 
     /// Returns whose places may be freed for a tenant of this path that found none. While the

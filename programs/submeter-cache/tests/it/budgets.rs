@@ -158,7 +158,7 @@ fn a_soft_budget_counts_what_it_would_refuse() {
 #[test]
 fn a_budget_needs_metering_and_is_not_of_nothing() {
     for (metering, cpu, named) in [
-        (false, little(), "without metering nobody knows it"),
+        (false, little(), "not counted without metering"),
         (true, Rate { per: Duration::ZERO, ..little() }, "the period is 0"),
     ] {
         let tenant_limits = vec![budget("/a", cpu)];

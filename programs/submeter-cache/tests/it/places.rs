@@ -49,7 +49,7 @@ fn one_users_connections_leave_places_to_others() {
     let (server, told) = server(Config { connections_max: 16, ..Config::default() });
     let mut held: Vec<Client> = (0..14).map(|_| server.connect_as("acme correct-horse")).collect();
     let mut more = server.connect();
-    let refusal = "SERVER_ERROR too many connections of this user";
+    let refusal = "SERVER_ERROR too many connections for this user";
     assert_eq!(more.login("acme correct-horse"), refusal);
     assert_eq!(more.rest(), b"");
     let mut ops = server.connect_as("ops tr0ub4dor");

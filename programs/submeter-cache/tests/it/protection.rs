@@ -298,8 +298,8 @@ fn limits_that_contradict_each_other_are_refused() {
         (vec![("/a", min(0))], "min 0 of tenant \"/a\" does nothing"),
         (vec![("/", low(1))], "whole server"),
         (vec![("/", weight(1))], "whole server"),
-        (vec![("/a", weight(0))], "weight 0 of tenant \"/a\" is out of range: give one from 1"),
-        (vec![("/a", min(600)), ("/b", min(401))], "1001 bytes of a memory_max of 1000"),
+        (vec![("/a", weight(0))], "weight 0 of tenant \"/a\" is out of range: use 1 to"),
+        (vec![("/a", min(600)), ("/b", min(401))], "1001 bytes, more than memory_max 1000"),
     ] {
         let error = submeter_cache::Cache::new(config(&limits)).expect_err(said).to_string();
         assert!(error.contains(said) && !error.contains('\n'), "{error}");

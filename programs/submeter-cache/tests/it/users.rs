@@ -154,7 +154,7 @@ fn a_user_has_one_tenants_keys_and_no_others() {
     let mut acme = server.connect_as("acme correct-horse");
     assert_eq!(acme.get("acme:web:k").as_deref(), Some(&b"7"[..]));
     assert_eq!(acme.get("acme:api:k").as_deref(), Some(&b"7"[..]));
-    let refused = "CLIENT_ERROR a key of another tenant";
+    let refused = "CLIENT_ERROR key belongs to another tenant";
     let large = format!("set other:k 0 0 {}\r\n{}\r\n", (1 << 20) + 1, "v".repeat((1 << 20) + 1));
     for key in ["k", "acmex:k", "other:k", "acme", ":acme:k", "ACME:k"] {
         for request in [
@@ -181,7 +181,7 @@ fn a_user_has_one_tenants_keys_and_no_others() {
     assert_eq!(acme.talk("set k 0 0 1 noreply\r\nx\r\ndelete other:k noreply\r\n"), "");
     for request in ["flush_all\r\n", "stats\r\n", "stats tenants\r\n", "shutdown\r\n"] {
         let answer = acme.ask(request);
-        assert_eq!(answer, "CLIENT_ERROR not allowed to the user of one tenant", "{request:?}");
+        assert_eq!(answer, "CLIENT_ERROR not allowed for users of one tenant", "{request:?}");
     }
     for key in ["k", "acmex:k", "other:k"] {
         assert_eq!(ops.get(key).as_deref(), Some(&b"7"[..]), "{key} is as it was");
@@ -215,8 +215,8 @@ fn a_login_is_the_connections_and_never_stored() {
     let server = server();
     let mut acme = server.connect_as("acme correct-horse");
     // The second is a store like any other.
-    assert_eq!(acme.login("ops tr0ub4dor"), "CLIENT_ERROR a key of another tenant");
-    assert_eq!(acme.ask("flush_all\r\n"), "CLIENT_ERROR not allowed to the user of one tenant");
+    assert_eq!(acme.login("ops tr0ub4dor"), "CLIENT_ERROR key belongs to another tenant");
+    assert_eq!(acme.ask("flush_all\r\n"), "CLIENT_ERROR not allowed for users of one tenant");
     assert_eq!(server.connect().ask("get acme:k\r\n"), "CLIENT_ERROR unauthenticated");
     assert_eq!(server.connect_as("ops tr0ub4dor").get("auth"), None);
 }
@@ -230,9 +230,9 @@ fn a_bad_file_is_named_without_a_password() {
         ("acme:x\nweb secret\n", &["line 2", "USER:PASSWORD"]),
         (":secret\n", &["line 1", "empty"]),
         ("acme:\n", &["line 1", "empty"]),
-        ("acme:secret extra words\n", &["line 1", "\"acme\"", "without further spaces"]),
+        ("acme:secret extra words\n", &["line 1", "\"acme\"", "without other spaces"]),
         ("acme:secret tenant\n", &["line 1", "\"acme\""]),
-        ("acme:secret\nacme:secret\n", &["line 2", "\"acme\"", "there already"]),
+        ("acme:secret\nacme:secret\n", &["line 2", "\"acme\"", "listed twice"]),
         ("acme:secret /a//b\n", &["line 1", "\"/a//b\"", "empty"]),
         ("acme:secret /a/../b\n", &["line 1", "reserved"]),
         ("acme:secret /a:b\n", &["line 1", "delimiter"]),
@@ -315,7 +315,7 @@ fn only_an_abandoned_socket_is_replaced() {
 
     let file = path.with_extension("txt");
     std::fs::write(&file, "precious").expect("written");
-    let refused = listen(&file, 0o700).expect_err("no socket");
-    assert!(refused.to_string().contains("is no socket"), "{refused}");
+    let refused = listen(&file, 0o700).expect_err("not a socket");
+    assert!(refused.to_string().contains("is not a socket"), "{refused}");
     assert_eq!(std::fs::read(&file).expect("still there"), b"precious");
 }

@@ -11,9 +11,9 @@ use submeter_terminal::seconds;
 /// The bank of a fleet, for an operator.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct BankArgs {
-    /// The bank that lends the limits: unix:/PATH of `submeter fleet bank`, or, in a build with the
-    /// features of these names, redis://… or etcd://…; the variable SUBMETER_BANK keeps a password
-    /// off the list of processes
+    /// The bank that lends the limits: unix:/PATH of `submeter fleet bank`, or redis://… or
+    /// etcd://… in a build with the feature of that name; the variable SUBMETER_BANK keeps a
+    /// password out of the process list
     #[arg(long, value_name = "ADDRESS", env = "SUBMETER_BANK", hide_env = true)]
     pub(crate) bank: Address,
     #[command(flatten)]
@@ -23,23 +23,23 @@ pub(crate) struct BankArgs {
 /// What is said of a bank besides its address.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ServiceArgs {
-    /// At rediss://… or etcds://…: trust the certificate authorities in this file, in PEM; for
-    /// Redis the default is the system's
+    /// For rediss://… or etcds://…: trust the certificate authorities in this PEM file; for Redis,
+    /// the default is the system's
     #[arg(long, value_name = "FILE")]
     pub(crate) bank_ca: Option<PathBuf>,
-    /// At rediss://… or etcds://…: show this certificate, in PEM, followed by its chain, to a bank
+    /// For rediss://… or etcds://…: present this PEM certificate, followed by its chain, to a bank
     /// that asks for one
     #[arg(long, value_name = "FILE", requires = "bank_key")]
     pub(crate) bank_cert: Option<PathBuf>,
     /// The key of --bank-cert, in PEM
     #[arg(long, value_name = "FILE", requires = "bank_cert")]
     pub(crate) bank_key: Option<PathBuf>,
-    /// In Redis and etcd: the fleet's name, of which there may be several
+    /// For Redis and etcd: the name of the fleet; a server may hold several
     #[arg(long, value_name = "NAME", default_value = "submeter")]
     pub(crate) fleet: String,
-    /// In Redis and etcd: how long leases last, the same for all members; elsewhere the bank says
-    /// it. A bank that is new or was started again lends nothing new for about as long, since it
-    /// does not know what was lent before
+    /// For Redis and etcd: how long leases last, the same for all members; otherwise the bank
+    /// decides. A new or restarted bank lends nothing new for about as long, since it does not know
+    /// what was lent before
     #[arg(long, value_name = "S", default_value = "15", value_parser = seconds)]
     pub(crate) lease: Duration,
 }
@@ -48,22 +48,22 @@ pub(crate) struct ServiceArgs {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct MemberArgs {
     /// Lease the limits of --limit-fleet from this bank: unix:/PATH of `submeter fleet bank`, or,
-    /// in a build with the features of these names, redis://…, or etcd://…, which a fail-over
-    /// makes forget nothing
+    /// in a build with the feature of that name, redis://… or etcd://…; etcd forgets nothing in a
+    /// fail-over
     #[arg(long, value_name = "ADDRESS", requires = "limit_fleet")]
     pub(crate) bank: Option<Address>,
-    /// A limit that all servers at the bank share: /PATH=SIZE,rate=N/s, or one of both. The bank
-    /// is told where it has none; `submeter fleet set` changes it. May be repeated. The path ends
-    /// at the first '=', so that no name may have one
+    /// A limit that all servers at the bank share: /PATH=SIZE,rate=N/s, or either of them. It is
+    /// set at the bank if there is none; `submeter fleet set` changes it. May be repeated. The path
+    /// ends at the first '=', so names cannot contain one
     #[arg(long, value_name = "LIMIT", requires = "bank")]
     pub(crate) limit_fleet: Vec<super::FleetLimit>,
     /// Name of this server at the bank, and for `submeter fleet bill` [default: the host's, and the
     /// cache's port]
     #[arg(long, value_name = "NAME", value_parser = member_name)]
     pub(crate) member: Option<String>,
-    /// What holds of a limit while there is no lease, since the bank is away: strict (nothing),
-    /// open (the whole limit on each server, so that the fleet may exceed it), or a part of the
-    /// limit such as 10%, which `submeter fleet set --floors` has kept back
+    /// What applies while the bank is unreachable and there is no lease: strict (nothing is
+    /// granted), open (the whole limit on each server, so that the fleet may exceed it), or a share
+    /// of the limit such as 10%, which `submeter fleet set --floors` has reserved
     #[arg(long, value_name = "HOW", default_value = "strict", requires = "bank")]
     pub(crate) outage: OutageArg,
     #[command(flatten)]
@@ -92,7 +92,7 @@ impl std::str::FromStr for OutageArg {
             "strict" => Ok(OutageArg::Strict),
             "open" => Ok(OutageArg::Open),
             part => part.parse().map(OutageArg::Floor).map_err(|_: String| {
-                format!("{text:?} is no rule: write strict, open, or a part such as 10%")
+                format!("{text:?} is not a rule: use strict, open, or a share such as 10%")
             }),
         }
     }
@@ -115,7 +115,7 @@ impl std::str::FromStr for Percent {
     fn from_str(text: &str) -> Result<Percent, String> {
         let number = text.strip_suffix('%').filter(|n| n.bytes().all(|b| b.is_ascii_digit()));
         let part = number.and_then(|n| n.parse().ok()).filter(|part| (1..=100).contains(part));
-        part.map(Percent).ok_or_else(|| format!("{text:?} is no part: write 1% to 100%"))
+        part.map(Percent).ok_or_else(|| format!("invalid share {text:?}: use 1% to 100%"))
     }
 }
 

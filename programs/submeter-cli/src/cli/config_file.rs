@@ -46,7 +46,9 @@ impl ConfigFile {
         let name = path.display().to_string();
         let name = short(&name);
         let text = read_file(path).map_err(|e| {
-            format!("cannot read {name}: {e}; give --config a file of flags, as in memory = \"4g\"")
+            format!(
+                "cannot read {name}: {e}; use a file of flags for --config, as in memory = \"4g\""
+            )
         })?;
         let (settings, limits) =
             parse(&text, serve).map_err(|(line, why)| format!("{name} line {line}: {why}"))?;
@@ -97,7 +99,7 @@ fn parse(text: &str, serve: &Command) -> Result<Said, (usize, String)> {
     let line = |at: usize| 1 + text[..at].matches('\n').count();
     let table = DeTable::parse(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start.min(text.len()));
-        (line(at), format!("it is not TOML: {}", error.message().replace('\n', "; ")))
+        (line(at), format!("not TOML: {}", error.message().replace('\n', "; ")))
     })?;
     let (mut settings, mut limits) = (Vec::new(), Vec::new());
     let mut entries: Vec<_> = table.get_ref().iter().collect();
@@ -125,7 +127,7 @@ fn parse(text: &str, serve: &Command) -> Result<Said, (usize, String)> {
 fn limit(path: &str, value: &DeValue<'_>) -> Result<GroupLimits, String> {
     let text = value.as_str().ok_or_else(|| {
         let path = short(path);
-        format!("the limits of {path:?} are no text: write {path:?} = \"64m,rate=20000/s\"")
+        format!("the limits of {path:?} are not a string: use {path:?} = \"64m,rate=20000/s\"")
     })?;
     GroupLimits::new(path, text).map_err(|error| error.to_string())
 }
@@ -137,7 +139,7 @@ fn setting(key: &str, value: &DeValue<'_>, serve: &Command) -> Result<(Id, Vec<S
     // If a file could name another one, it would be unclear which of the two is right.
     let Some(arg) = known.filter(|_| key != "config") else { return Err(unknown(&flag, serve)) };
     if key == "tenant-limit" {
-        return Err("limits of tenants stand in [limits], as \"/acme\" = \"64m\"".to_owned());
+        return Err("limits of tenants belong in [limits], as \"/acme\" = \"64m\"".to_owned());
     }
     let word = |value: &DeValue<'_>| match value {
         DeValue::String(text) => Ok(format!("{flag}={text}")),
@@ -145,7 +147,7 @@ fn setting(key: &str, value: &DeValue<'_>, serve: &Command) -> Result<(Id, Vec<S
         DeValue::Float(number) => Ok(format!("{flag}={number}")),
         DeValue::Boolean(answer) => Ok(format!("{flag}={answer}")),
         other => {
-            Err(format!("write text or a number for {:?}, not {}", short(key), other.type_str()))
+            Err(format!("use a string or a number for {:?}, not {}", short(key), other.type_str()))
         }
     };
     let words: Vec<String> = match value {
@@ -190,7 +192,7 @@ pub(super) fn similar(flag: &str, serve: &Command) -> Option<String> {
 fn unknown(flag: &str, serve: &Command) -> String {
     let similar = similar(flag, serve).map(|similar| format!("did you mean {similar:?}"));
     let remedy = similar.unwrap_or_else(|| "see the flags of `submeter serve --help`".to_owned());
-    format!("{:?} is no flag of serve: {remedy}", short(bare(flag)))
+    format!("{:?} is not a flag of serve: {remedy}", short(bare(flag)))
 }
 
 fn bare(flag: &str) -> &str {
@@ -246,7 +248,7 @@ mod tests {
         for (text, line, parts) in [
             ("\nmemroy = \"4g\"", 2, &["\"memroy\"", "did you mean \"memory\""][..]),
             ("zzz = 1", 1, &["\"zzz\"", "--help"]),
-            ("config = \"x\"", 1, &["\"config\" is no flag"]),
+            ("config = \"x\"", 1, &["\"config\" is not a flag"]),
             ("[load]\ntenants = 6", 1, &["\"load\"", "not table"]),
             ("[server]\nmemory = 6", 1, &["\"server\""]),
             ("zzz = 1\nconnections = 0", 1, &["\"zzz\""]),
@@ -254,10 +256,10 @@ mod tests {
             ("memory = \"lots\"", 1, &["lots", "64k"]),
             ("memory = true", 1, &["true", "not a size"]),
             ("memory = [\"1g\", \"2g\"]", 1, &["for \"memory\", not array"]),
-            ("memory = 2020-01-01", 1, &["text or a number for \"memory\""]),
+            ("memory = 2020-01-01", 1, &["a string or a number for \"memory\""]),
             ("no-evictions = \"yes\"", 1, &["yes", "--no-evictions"]),
             ("tenant-limit = \"/a=1m\"", 1, &["[limits]", "\"/acme\" = \"64m\""]),
-            ("[limits]\n\"/a\" = 64", 2, &["\"/a\"", "no text"]),
+            ("[limits]\n\"/a\" = 64", 2, &["\"/a\"", "not a string"]),
             ("[limits]\n\n\"a\" = \"1k\"", 3, &["\"a\"", "starts with '/'"]),
             ("[limits]\n\"/a\" = \"rate=5\"", 2, &["\"5\" is not a rate"]),
             ("memory = 1\nmemory = 2", 2, &["not TOML", "duplicate"]),

@@ -42,8 +42,8 @@ impl TryFrom<GroupLimits> for FleetLimit {
         let own = limits.high.or(limits.low).or(limits.min).or(limits.weight.map(u64::from));
         if own.is_some() || limits.cpu.is_some() || limits.mode.is_some() {
             return Err(format!(
-                "{path:?}: high, low, min, cpu, weight and mode are each server's own: give them \
-                 to --tenant-limit"
+                "{path:?}: high, low, min, cpu, weight and mode are set on each server: use \
+                 --tenant-limit"
             ));
         }
         let mut budgets = Vec::new();
@@ -60,15 +60,15 @@ impl TryFrom<GroupLimits> for FleetLimit {
 fn per_second(path: &str, rate: Rate) -> Result<u64, String> {
     if rate.burst != rate.amount {
         return Err(format!(
-            "{path:?}: a burst is each server's own: leave it out, a lease may be taken for one \
-             second at once"
+            "{path:?}: a fleet's rate takes no burst: leave it out; a lease allows one second's \
+             worth at once"
         ));
     }
     let amount = u128::from(rate.amount) * Duration::from_secs(1).as_nanos();
     let (per_second, rest) = (amount / rate.per.as_nanos(), amount % rate.per.as_nanos());
     let whole = u64::try_from(per_second).ok().filter(|&n| n > 0 && rest == 0);
     whole.ok_or_else(|| {
-        format!("{path:?}: a fleet's rate is a whole number per second: write it as 20000/s")
+        format!("{path:?}: a fleet's rate must be a whole number per second, as in 20000/s")
     })
 }
 
@@ -99,7 +99,7 @@ mod tests {
         for (text, named) in [
             ("/a=1k,low=1k", "--tenant-limit"),
             ("/a=rate=5/s,burst=9", "leave it out"),
-            ("/a=rate=5/min", "write it as 20000/s"),
+            ("/a=rate=5/min", "as in 20000/s"),
             ("/a=rate=0/s", "the amount is 0"),
             ("/a=0", "at least 1 byte"),
             ("/a=weight=5", "--tenant-limit"),

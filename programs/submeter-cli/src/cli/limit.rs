@@ -15,15 +15,15 @@ pub(crate) struct LimitArgs {
 /// What is done with limits.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum LimitCommand {
-    /// Set some limits of a tenant, and say what would undo it
+    /// Set some limits of a tenant, and print the command that undoes it
     ///
-    /// The server takes it where it was started with --limits-api, and keeps it until its file of
-    /// limits is read again. What is not named stays; NAME=none lifts one.
+    /// The server must have been started with --limits-api. It keeps the limits until its file of
+    /// limits is reread. Limits that are not named stay; NAME=none lifts one.
     #[command(after_help = "\
 Examples:
-  # At most 500 requests a second for /acme, whatever else limits it
+  # At most 500 requests per second for /acme; its other limits stay
   submeter limit set http://127.0.0.1:9411 /acme rate=500/s
-  # No limit of memory any more
+  # Lift its memory limit
   submeter limit set http://127.0.0.1:9411 /acme memory=none")]
     Set(LimitSetArgs),
 }
@@ -39,7 +39,7 @@ pub(crate) struct LimitSetArgs {
     /// The tenant, as in /acme
     #[arg(value_name = "PATH")]
     pub(crate) path: String,
-    /// Its limits, as the server writes them: rate=500/s, cpu=500m, memory=64m, rate=none
+    /// Its limits: rate=500/s, cpu=500m, memory=64m, rate=none
     #[arg(value_name = "NAME=VALUE", required = true)]
     pub(crate) limits: Vec<String>,
 }

@@ -12,10 +12,10 @@ pub(crate) enum LogForm {
 /// What is logged, and how.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct LogArgs {
-    /// Log on standard error what the server does, besides warnings
+    /// Also log what the server does, not only warnings, to standard error
     #[arg(short, long)]
     pub(crate) verbose: bool,
-    /// Form of the log's lines: json has an object a line, with the time
+    /// Format of log lines: json writes one object per line, with the time
     #[arg(long, value_name = "FORM", default_value = "plain")]
     pub(crate) log: LogForm,
 }

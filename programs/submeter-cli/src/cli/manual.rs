@@ -18,7 +18,7 @@ pub(crate) struct CompletionsArgs {
 /// Arguments of `submeter man`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ManArgs {
-    /// Write a page for each command to this folder, instead of printing the first
+    /// Write a page for each command to this folder, instead of printing the main page
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 }

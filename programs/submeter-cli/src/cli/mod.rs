@@ -69,11 +69,11 @@ pub(crate) enum Command {
     Load(LoadArgs),
     /// Share tenants' limits between servers, and show who holds what
     Fleet(FleetArgs),
-    /// Name the world that a process finds here, what operations cost in it and how to better it
+    /// Report what submeter finds on this machine, what operations cost here and how to improve it
     Doctor(DoctorArgs),
     /// Watch the tenants of a running server
     Top(TopArgs),
-    /// Count events of the tenants of a running server, as `perf stat` does of processes
+    /// Count events of the tenants of a running server, like `perf stat` for processes
     Stat(StatArgs),
     /// Set limits of a tenant of a running server
     Limit(LimitArgs),
@@ -185,7 +185,7 @@ fn not_text(words: &[OsString]) -> String {
     let wrong = (1..words.len()).filter(|&at| words[at].to_str().is_none()).map(named);
     let variables = variables::not_text().map(|name| format!("the variable {name}"));
     let wrong: Vec<String> = wrong.chain(variables).collect();
-    format!("the value of {} is not UTF-8: write it in UTF-8", wrong.join(" and "))
+    format!("the value of {} is not UTF-8: use UTF-8", wrong.join(" and "))
 }
 
 /// Says which variables and lines of the file an error is about: clap names flags, which the user
@@ -280,11 +280,11 @@ mod tests {
             ),
             (&["submeter", "serve", "-c", "-1"], "'--connections <N>'"),
             (&["submeter", "serve", "--connections", "-1"], "'--connections <N>'"),
-            (&["submeter", "stat", "-I", "-5"], "'--interval <MS>': give milliseconds"),
             (
-                &["submeter", "fleet", "set", "/a", "rate=1/s", "--floors", "-5%"],
-                "write 1% to 100%",
+                &["submeter", "stat", "-I", "-5"],
+                "'--interval <MS>': use 10 to 86400000 milliseconds",
             ),
+            (&["submeter", "fleet", "set", "/a", "rate=1/s", "--floors", "-5%"], "use 1% to 100%"),
             (
                 &["submeter", "fleet", "set", "/a", "rate=0/s", "--per-member", "-5%"],
                 "--per-member",

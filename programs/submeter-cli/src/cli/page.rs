@@ -9,10 +9,10 @@ use submeter_terminal::shell_word;
 /// What a server asks of those that look at its page.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct AccessArgs {
-    /// Send the token in this file, for a server with --token-file
+    /// Send the token in this file to a server with --token-file
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
-    /// Trust the certificate authorities in this file, in PEM, for an https:// address
+    /// Trust the certificate authorities in this PEM file for an https:// address
     #[arg(long, value_name = "FILE")]
     pub(crate) ca_file: Option<PathBuf>,
 }

@@ -11,19 +11,19 @@ use submeter_terminal::Destination;
 /// Arguments of `submeter stat`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
-As with perf, the groups of -G are assigned to the events of -e in order, an empty name stands for \
-the whole process, and a single name applies to all events: `-e task-clock,context-switches -G acme,acme`, \
-or `-G acme`. Events without a group count the whole process. A group's count includes its descendants. \
-A comma in a name is written `\\,`.
+As with perf, the groups of -G are assigned to the events of -e in order; an empty name stands \
+for the whole process, and a single name applies to all events: `-e task-clock,context-switches \
+-G acme,acme`, or `-G acme`. Events without a group count the whole process. A group's count \
+includes its descendants. A comma in a name is written `\\,`.
 
-Events are counted while threads of the server work for a group. `<not supported>` means that this \
-machine or its kernel cannot count the event, `<not counted>` that no thread has worked for the group yet, \
-or that no counter was free.
+Events are counted while threads of the server work for a group. `<not supported>` means that \
+this machine or its kernel cannot count the event; `<not counted>` means that no thread has \
+worked for the group yet, or that no counter was free.
 
 Examples:
   # What perf counts by default, for the whole server, until Ctrl-C
   submeter stat
-  # CPU time and switches of one tenant, each second
+  # CPU time and switches of one tenant, every second
   submeter stat -e task-clock,context-switches -G acme/web -I 1000
   # One second of the server, five times
   submeter stat -r 5 --timeout 1000
@@ -45,11 +45,11 @@ pub(crate) struct StatArgs {
     /// Stop after MS milliseconds instead of at Ctrl-C
     #[arg(long, value_name = "MS", value_parser = interval)]
     pub(crate) timeout: Option<Duration>,
-    /// Count N times, each for --timeout, and print the mean with how much it varies
+    /// Count N times, each for --timeout, and print the mean and its variation
     #[arg(short = 'r', long = "repeat", value_name = "N", requires = "timeout",
           conflicts_with = "interval", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) repeat: Option<u32>,
-    /// Print the counts to a file, which is written once there are some [default: standard output]
+    /// Print the counts to a file, which is created once there are some [default: standard output]
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub(crate) output: Option<Destination>,
     /// Print fields separated by SEP: [time,]value,unit,event,group,run time in ns,percent
@@ -74,7 +74,7 @@ const INTERVAL_MAX_MS: u64 = 86_400_000;
 /// Parses the separator; without one, nothing separates two fields.
 fn separator(text: &str) -> Result<String, String> {
     let some = Some(text.to_owned()).filter(|text| !text.is_empty());
-    some.ok_or_else(|| "it is empty: give what stands between fields, such as ','".to_owned())
+    some.ok_or_else(|| "it is empty: use what separates fields, such as ','".to_owned())
 }
 
 /// Names between commas.
@@ -100,7 +100,7 @@ fn names(list: &str) -> Result<Names, Infallible> {
 fn interval(text: &str) -> Result<Duration, String> {
     let fits = |ms: &u64| (INTERVAL_MIN_MS..=INTERVAL_MAX_MS).contains(ms);
     text.parse().ok().filter(fits).map(Duration::from_millis).ok_or_else(|| {
-        format!("give milliseconds from {INTERVAL_MIN_MS} to {INTERVAL_MAX_MS}, such as 1000")
+        format!("use {INTERVAL_MIN_MS} to {INTERVAL_MAX_MS} milliseconds, such as 1000")
     })
 }
 

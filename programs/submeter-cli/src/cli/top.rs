@@ -10,11 +10,11 @@ use super::page::PageArgs;
 Examples:
   # The tenants of this machine's server
   submeter top
-  # What each holds and was refused, by their keys: a name that is none lists those that are
+  # What each holds and was refused, by column keys; an unknown key lists the known ones
   submeter top --columns requests_per_s,memory_bytes,refused_per_s
-  # Those of another program that has a page, once, for a log
+  # Those of another program with a page, once, for a log
   submeter top --once http://127.0.0.1:9411
-  # One object a second for a script, from a server that asks for a token
+  # One object per second for a script, from a server that requires a token
   submeter top --json --token-file /etc/submeter.token")]
 pub(crate) struct TopArgs {
     /// Print one table and exit
@@ -26,7 +26,7 @@ pub(crate) struct TopArgs {
     /// Show these columns, in this order
     #[arg(long, value_name = "KEY,...", value_delimiter = ',', conflicts_with = "json")]
     pub(crate) columns: Vec<String>,
-    /// Leave the mouse to the terminal, which selects text with it
+    /// Leave the mouse to the terminal, for selecting text
     #[arg(long)]
     pub(crate) no_mouse: bool,
     #[command(flatten)]

@@ -6,7 +6,7 @@ use submeter_terminal::short;
 pub(crate) fn file_mode(text: &str) -> Result<u32, String> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
     mode.ok_or_else(|| {
-        format!("{:?} are no permissions: write three octal digits, as in 660", short(text))
+        format!("{:?} is not a mode: use three octal digits, as in 660", short(text))
     })
 }
 
@@ -14,10 +14,7 @@ pub(crate) fn file_mode(text: &str) -> Result<u32, String> {
 pub(crate) fn host_name(text: &str) -> Result<String, String> {
     let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     if text.is_empty() || !text.bytes().all(legal) {
-        return Err(format!(
-            "{:?} is no name of a host: write it without scheme and port",
-            short(text)
-        ));
+        return Err(format!("{:?} is not a host name: omit scheme and port", short(text)));
     }
     Ok(text.to_owned())
 }
@@ -27,9 +24,9 @@ pub(crate) fn delimiter(text: &str) -> Result<u8, String> {
     match text.as_bytes() {
         // Letters and digits would cut names and keys apart; `/` already separates groups.
         [byte] if byte.is_ascii_punctuation() && *byte != b'/' => Ok(*byte),
-        _ => {
-            Err(format!("{text:?} is no delimiter: use one ASCII punctuation mark other than '/'"))
-        }
+        _ => Err(format!(
+            "{text:?} is not a delimiter: use one ASCII punctuation character other than '/'"
+        )),
     }
 }
 

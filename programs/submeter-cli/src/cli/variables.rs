@@ -95,8 +95,8 @@ fn why_not(name: &str, serve: &Command) -> Option<String> {
     let flag = rest.to_lowercase().replace('_', "-");
     if WITHOUT.contains(&&*flag) {
         return Some(format!(
-            "the variable {name} is not read, as tenants' names may have any mark: use --{flag}, or \
-             the file of --config"
+            "the variable {name} is not read, because tenants' names may contain any character: \
+             use --{flag}, or the file of --config"
         ));
     }
     let is_known =
@@ -106,7 +106,7 @@ fn why_not(name: &str, serve: &Command) -> Option<String> {
     }
     let similar = similar(&format!("--{flag}"), serve)?;
     let meant = if WITHOUT.contains(&&*similar) {
-        format!("--{similar}, which no variable stands for")
+        format!("--{similar}, which has no variable")
     } else {
         format!("{PREFIX}{}", similar.to_uppercase().replace('-', "_"))
     };
@@ -125,7 +125,7 @@ mod tests {
             ("SUBMETER_MEMROY", "did you mean SUBMETER_MEMORY?"),
             ("SUBMETER_VALUEMAX", "did you mean SUBMETER_VALUE_MAX?"),
             ("SUBMETER_TENANT_LIMIT", "use --tenant-limit, or the file of --config"),
-            ("SUBMETER_TENANT_LIMITS", "did you mean --tenant-limit, which no variable"),
+            ("SUBMETER_TENANT_LIMITS", "did you mean --tenant-limit, which has no variable"),
         ] {
             let line = why_not(name, &serve).expect(name);
             assert!(line.contains(&format!("variable {name} is not read")), "{line}");

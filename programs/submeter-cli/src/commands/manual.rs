@@ -29,13 +29,15 @@ pub(crate) fn man(args: &ManArgs) -> Result<ExitCode, Failure> {
         command.build();
         return pages(command, folder).map(|()| ExitCode::SUCCESS).map_err(|error| {
             let folder = folder.display();
-            Failure::new(format_args!("{folder}: {error} – name a folder that exists (--out)"))
+            Failure::new(format_args!(
+                "cannot write to {folder}: {error}; use an existing folder (--out)"
+            ))
         });
     }
     let mut page = Vec::new();
     dated(cli::command())
         .render(&mut page)
-        .map_err(|error| Failure::new(format_args!("the manual page: {error}")))?;
+        .map_err(|error| Failure::new(format_args!("cannot make the manual page: {error}")))?;
     print(&page)
 }
 

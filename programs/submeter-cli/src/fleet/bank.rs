@@ -25,7 +25,7 @@ pub(super) fn run(args: &BankServeArgs) -> Result<ExitCode, Failure> {
 fn serve(args: &BankServeArgs) -> Result<ExitCode, Failure> {
     let early = signals::Early::new();
     let cannot_listen =
-        |e: std::io::Error| Failure::new(format_args!("cannot listen to signals: {e}"));
+        |e: std::io::Error| Failure::new(format_args!("cannot install signal handlers: {e}"));
     let early = early.map_err(cannot_listen)?;
     check(args.lease)?;
     let lock = lock_of(&args.listen);
@@ -50,7 +50,7 @@ fn serve(args: &BankServeArgs) -> Result<ExitCode, Failure> {
         .map_err(|e| Failure::new(format_args!("{e} (--listen)")))?;
     let lends = match past {
         Past::LentFor(before) if learns => format!(
-            "in {:.1} s, when what was lent before has ended: servers use what they have until then",
+            "in {:.1} s, when earlier leases have ended: until then servers use what they have",
             before.as_secs_f64()
         ),
         _ => "now".to_owned(),
@@ -92,12 +92,10 @@ fn check(lease: Duration) -> Result<(), Failure> {
     let refuse =
         |why: &str| Err(Failure::new(format_args!("--lease {}: {why}", lease.as_secs_f64())));
     if lease < Duration::from_millis(200) {
-        return refuse("no member renews leases that short: take 0.2 or more");
+        return refuse("no member renews leases that short: use 0.2 or more");
     }
     if lease > LONGEST {
-        return refuse(
-            "a bank that is started again would lend nothing for so long: take 3600 or less",
-        );
+        return refuse("a restarted bank would lend nothing for that long: use 3600 or less");
     }
     Ok(())
 }

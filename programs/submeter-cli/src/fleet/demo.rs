@@ -50,11 +50,11 @@ const CLIENTS: &str = "tenant,key_bytes,value_bytes,request_rate_kqps,zipf_alpha
 
 /// Runs the command. An exceeded limit sets the exit code to 1.
 pub(super) fn run(args: &FleetDemoArgs) -> Result<ExitCode, Failure> {
-    let early = signals::Early::new().map_err(|e| failed("cannot listen to signals", &e))?;
+    let early = signals::Early::new().map_err(|e| failed("cannot install signal handlers", &e))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| failed("cannot start threads", &e))?;
     runtime.block_on(async {
-        let signals = early.listen().map_err(|e| failed("cannot listen to signals", &e))?;
+        let signals = early.listen().map_err(|e| failed("cannot install signal handlers", &e))?;
         let mut demo = Demo::start()?;
         show::print(&demo.greeting(args.seconds)).map_err(Failure::new)?;
         let mut ticks = interval(Duration::from_millis(250));
@@ -98,7 +98,7 @@ impl Directory {
         std::fs::DirBuilder::new()
             .mode(0o700)
             .create(&path)
-            .map_err(|e| failed(&format!("cannot make {}", path.display()), &e))?;
+            .map_err(|e| failed(&format!("cannot create {}", path.display()), &e))?;
         Ok(Directory(path))
     }
 
@@ -178,7 +178,7 @@ impl Demo {
         let path = directory.0.join(BANK);
         let server = SocketServer::start(&path, 0o600, Arc::clone(&bank)).map_err(Failure::new)?;
         let clients = directory.0.join("clients.csv");
-        std::fs::write(&clients, CLIENTS).map_err(|e| failed("cannot write", &e))?;
+        std::fs::write(&clients, CLIENTS).map_err(|e| failed("cannot write clients.csv", &e))?;
         let servers = (1..=SERVERS).map(|n| Server::start(&format!("server-{n}"), &path));
         let servers = servers.collect::<Result<_, Failure>>()?;
         Ok(Demo {
@@ -202,7 +202,7 @@ impl Demo {
         }
         text.push_str(&format!(
             "  {DIM}limit{DIM:#}  {LIMITS} of {TENANT}, for all servers together\n  \
-             {DIM}load{DIM:#}   moves to the next server each {} s\n  {DIM}ends{DIM:#}   {}\n\n",
+             {DIM}load{DIM:#}   moves to the next server every {} s\n  {DIM}ends{DIM:#}   {}\n\n",
             PHASE.as_secs(),
             show::end(seconds)
         ));
@@ -301,11 +301,11 @@ impl Demo {
             is_kept &= sum <= *most;
             let (sum, most) = (amount(budget, sum), amount(budget, *most));
             text.push_str(&format!(
-                "leases  {sum} of {most} at most, {budget}, in {exchanges} exchanges\n"
+                "leases  at most {sum} of {most}, {budget}, in {exchanges} exchanges\n"
             ));
         }
         text.push_str(&format!(
-            "use     {} held at most in {} looks, {} requests granted in {:.0} s\n",
+            "use     at most {} held in {} looks, {} requests granted in {:.0} s\n",
             show::bytes(self.most_memory),
             self.looks,
             show::count(granted),
@@ -318,7 +318,7 @@ impl Demo {
             (false, _) => "EXCEEDED",
             (true, true) => "kept: no sum was above it",
             // Not a failure: the bank's log, which covers every moment, has shown none.
-            (true, false) => "kept by the leases; too few looks at what was held: a busy machine",
+            (true, false) => "kept by the leases; the machine was too busy to check what was held",
         };
         text.push_str(&format!("limit   {kept}\n"));
         Verdict { text, is_kept }
@@ -327,7 +327,8 @@ impl Demo {
 
 impl Server {
     fn start(name: &str, bank: &Path) -> Result<Server, Failure> {
-        let program = std::env::current_exe().map_err(|e| failed("cannot find myself", &e))?;
+        let program =
+            std::env::current_exe().map_err(|e| failed("cannot find this program", &e))?;
         let mut command = Command::new(program);
         command.args(["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
         command.args(["--end-with-stdin", "--member", name, "--bank"]);
@@ -352,7 +353,7 @@ impl Server {
         while server.cache.is_empty() {
             let mut line = String::new();
             if lines.read_line(&mut line).map_or(0, |n| n) == 0 {
-                return Err(Failure::new(format_args!("{name} has not started: see above")));
+                return Err(Failure::new(format_args!("{name} failed to start: see above")));
             }
             if let Some((_, page)) = line.split_once("http://") {
                 server.page = format!("http://{}", page.trim_end());
@@ -367,7 +368,8 @@ impl Server {
 
     fn drive(&mut self, rate: u32, phase: usize, clients: &Path) -> Result<(), Failure> {
         self.end_load();
-        let program = std::env::current_exe().map_err(|e| failed("cannot find myself", &e))?;
+        let program =
+            std::env::current_exe().map_err(|e| failed("cannot find this program", &e))?;
         let mut load = Command::new(program);
         load.args(["load", "--connect", &self.cache, "--tenants", "1", "--tenants-file"]);
         load.arg(clients).args(["--connections", "2", "--rate", &rate.to_string()]);
@@ -385,7 +387,7 @@ impl Server {
         let mut answer = self.agent.get(&url).call().map_err(lost)?;
         let text = answer.body_mut().read_to_string().map_err(lost)?;
         let tree: TreeDoc =
-            serde_json::from_str(&text).map_err(|e| failed(&format!("{url} is no tree"), &e))?;
+            serde_json::from_str(&text).map_err(|e| failed(&format!("{url} is not a tree"), &e))?;
         let group = tree.groups.iter().find(|group| group.path == TENANT);
         Ok(group.map_or_else(Seen::default, seen))
     }

@@ -70,8 +70,7 @@ impl Engine {
         }
         if let Some(flag) = flag.filter(|_| !is_tls) {
             return Err(Failure::new(format_args!(
-                "{address} has no certificate to look at: leave out {flag}, or write rediss:// or \
-                 etcds://"
+                "{address} does not use TLS: leave out {flag}, or use rediss:// or etcds://"
             )));
         }
         if let Some(path) =
@@ -88,8 +87,8 @@ impl Engine {
             return Engine::redis(address, service);
         }
         Err(Failure::new(format_args!(
-            "{address} is no bank: write unix:/PATH of `submeter fleet bank`, redis://HOST:PORT or \
-             etcd://HOST:PORT (--bank)"
+            "{address} is not a bank: use unix:/PATH of `submeter fleet bank`, redis://HOST:PORT \
+             or etcd://HOST:PORT (--bank)"
         )))
     }
 
@@ -100,7 +99,7 @@ impl Engine {
         #[cfg(feature = "tls")]
         if address.url().is_ok_and(|url| url.scheme() == "etcds") && service.bank_ca.is_none() {
             return Err(Failure::new(format_args!(
-                "{address} needs --bank-ca FILE, whose authorities are trusted"
+                "{address} requires --bank-ca FILE with the authorities to trust"
             )));
         }
         let mut engine = Engine::Etcd(Box::new(bank));

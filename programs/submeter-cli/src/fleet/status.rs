@@ -92,7 +92,7 @@ fn tenths(seconds: f64) -> f64 {
 
 fn table(doc: &StatusDoc) -> String {
     if doc.limits.is_empty() {
-        return format!("{} has no limits: `submeter fleet set` sets one\n", doc.bank);
+        return format!("{} has no limits: set one with `submeter fleet set`\n", doc.bank);
     }
     let mut rows = Vec::new();
     for limit in &doc.limits {
@@ -115,8 +115,8 @@ fn table(doc: &StatusDoc) -> String {
     match doc.learns {
         false => table,
         true => format!(
-            "{table}learns what was lent before it was started: it lends nothing new for about the \
-             length of a lease\n"
+            "{table}the bank is learning what was lent before it started: it lends nothing new for \
+             about the length of a lease\n"
         ),
     }
 }

@@ -74,13 +74,13 @@ fn listen(page: &Page, query: &str, agent: &Agent, sender: &Sender) -> Result<()
         let text = answer.body_mut().read_to_string().unwrap_or_default();
         let why = match text.starts_with("no group ") {
             true => text.trim().to_owned(),
-            false => "it cannot count events: is it submeter of this version?".to_owned(),
+            false => "it cannot count events: is it the same version of submeter?".to_owned(),
         };
         return Err(Failure::new(format_args!("{url}: {why}")));
     }
     if status != 200 || plain {
         let why = sentence(&mut answer);
-        return Err(Failure::new(format_args!("{url} refuses to count: {why}")));
+        return Err(Failure::new(format_args!("{url} refused to count: {why}")));
     }
     for line in BufReader::new(answer.body_mut().as_reader()).lines() {
         // The server has exited.
@@ -90,7 +90,7 @@ fn listen(page: &Page, query: &str, agent: &Agent, sender: &Sender) -> Result<()
         }
         let totals = serde_json::from_str(&line).map_err(|error| {
             Failure::new(format_args!(
-                "{url} is not submeter of this version: its counts cannot be read ({error})"
+                "{url} is not the same version of submeter: its counts cannot be read ({error})"
             ))
         });
         if sender.blocking_send(totals).is_err() {

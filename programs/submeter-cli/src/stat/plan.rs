@@ -31,7 +31,7 @@ pub(super) fn wanted(
     let total: usize = parsed.iter().map(|events| events.events().len()).sum();
     if groups.len() > total {
         return Err(Failure::new(format_args!(
-            "-G {} names {} groups for {total} events: name one for all, or one per event, or use \
+            "-G {} lists {} groups for {total} events: use one for all, or one per event, or \
              --for-each-group",
             groups.join(","),
             groups.len()
@@ -48,7 +48,8 @@ pub(super) fn wanted(
         let group = of(at);
         if (at..at + len).any(|index| of(index) != group) {
             return Err(Failure::new(format_args!(
-                "the events of {events} count together, but have different groups: name the same group for all of them"
+                "the events of {events} are counted together, but have different groups: use the \
+                 same group for all of them"
             )));
         }
         at += len;
@@ -62,8 +63,8 @@ pub(super) fn told_apart(wanted: &[Wanted], separator: &str) -> Result<(), Failu
     let groups = wanted.iter().filter_map(|wanted| wanted.group.as_deref());
     match groups.into_iter().find(|group| group.contains(separator)) {
         Some(group) => Err(Failure::new(format_args!(
-            "{separator:?} is a part of the name {group:?}, whose field would be two: give -x \
-             another, or use --json"
+            "{separator:?} occurs in the name {group:?}, which it would split into two fields: use \
+             another separator for -x, or --json"
         ))),
         None => Ok(()),
     }

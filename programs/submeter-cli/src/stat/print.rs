@@ -269,7 +269,7 @@ fn tell(line: &str) {
 /// run, or if an event was not counted in each.
 fn repeated(runs: &[StatDoc]) -> (StatDoc, Vec<Option<f64>>) {
     let n = runs.len() as u64;
-    let mut mean = runs.last().expect("one run at least").clone();
+    let mut mean = runs.last().expect("at least one run").clone();
     mean.elapsed_ns = runs.iter().map(|run| run.elapsed_ns).sum::<u64>() / n;
     let varies = mean.counts.iter_mut().enumerate().map(|(index, mean)| {
         let of_runs: Vec<&CountDoc> = runs.iter().filter_map(|run| run.counts.get(index)).collect();

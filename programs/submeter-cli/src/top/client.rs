@@ -122,12 +122,13 @@ impl Client {
             StatusCode::OK => {
                 let text = answer.body_mut().with_config().limit(ANSWER_MAX).read_to_string();
                 let text = text.map_err(|error| self.unreachable(&error))?;
-                serde_json::from_str(&text)
-                    .map_err(|_| refused("not submeter of this version: its answer cannot be read"))
+                serde_json::from_str(&text).map_err(|_| {
+                    refused("not the same version of submeter: its answer cannot be read")
+                })
             }
-            StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
-                Err(refused("it lets nobody set limits: start submeter serve with --limits-api"))
-            }
+            StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => Err(refused(
+                "it does not allow setting limits: start submeter serve with --limits-api",
+            )),
             _ => Err(refused(&sentence(&mut answer))),
         }
     }
@@ -162,7 +163,7 @@ pub(crate) fn sentence(answer: &mut ureq::http::Response<ureq::Body>) -> String 
             let line = show::plain(text.trim().lines().next().unwrap_or_default());
             line.chars().take(WHY_MAX).collect()
         }
-        _ => "is it a submeter server? Give its --http address".to_owned(),
+        _ => "is it a submeter server? Use its --http address".to_owned(),
     }
 }
 
@@ -177,13 +178,13 @@ fn read<T: DeserializeOwned>(name: &str, known: u32, text: &str) -> Result<T, St
         && format != known
     {
         return Err(format!(
-            "the {name} has format {format}, and submeter {} reads format {known}: use the \
-             submeter of the server's version",
+            "the {name} has format {format}, but submeter {} reads format {known}: use the \
+             server's version of submeter",
             env!("CARGO_PKG_VERSION")
         ));
     }
     serde_json::from_str(text).map_err(|error| {
-        format!("not submeter of this version: its {name} cannot be read ({error})")
+        format!("not the same version of submeter: its {name} cannot be read ({error})")
     })
 }
 
@@ -219,7 +220,7 @@ fn config(access: &AccessArgs, url: &Url) -> Result<ConfigBuilder<AgentScope>, F
     }
     if url.scheme() == "https" || access.ca_file.is_some() {
         let why = match cfg!(feature = "tls") {
-            true => "it needs --ca-file FILE, whose authorities are trusted",
+            true => "it requires --ca-file FILE with the authorities to trust",
             false => NO_TLS,
         };
         return Err(Failure::new(format_args!("cannot reach {url}: {why}, or use http://")));
@@ -252,21 +253,21 @@ fn url(address: &Address) -> Result<Url, Failure> {
 
 /// Returns the error for a server that does not answer properly, with the remedy of its cause.
 pub(crate) fn unreachable(url: &str, error: &ureq::Error) -> Failure {
-    const START: &str = "start `submeter serve` or give its --http address";
+    const START: &str = "start `submeter serve` or use its --http address";
     let other = error.to_string();
     let (why, remedy) = match error {
         ureq::Error::StatusCode(404) => {
             return Failure::new(format_args!(
-                "{url} answers but has no tree: is it a submeter server? Give its --http address"
+                "{url} answers but has no tree: is it a submeter server? Use its --http address"
             ));
         }
         ureq::Error::StatusCode(503) => {
-            ("all its places are taken", "close pages that watch it, or try again")
+            ("all its connections are taken", "close pages that watch it, or try again")
         }
-        ureq::Error::StatusCode(_) => (&*other, "see whether a submeter server is there"),
-        ureq::Error::HostNotFound => ("no host has this name", "give its name or number"),
+        ureq::Error::StatusCode(_) => (&*other, "check whether a submeter server is there"),
+        ureq::Error::HostNotFound => ("no such host", "check the name, or use the IP address"),
         ureq::Error::BodyExceedsLimit(_) => {
-            ("its answer is larger than any tree", "see whether a submeter server is there")
+            ("its answer is too large to be a tree", "check whether a submeter server is there")
         }
         ureq::Error::Timeout(_) => ("no answer in time", START),
         ureq::Error::Io(error) if error.kind() == ErrorKind::ConnectionRefused => {
@@ -283,21 +284,24 @@ fn remedy(why: &str) -> Option<&'static str> {
     let remedies = [
         (
             "CaUsedAsEndEntity",
-            "its certificate is an authority's, as `openssl req -x509` makes them unless told \
-             otherwise: make one with basicConstraints=CA:FALSE (SECURITY.md has the command)",
+            "its certificate is a CA certificate, the default of `openssl req -x509`: make one \
+             with basicConstraints=CA:FALSE (SECURITY.md has the command)",
         ),
-        ("UnknownIssuer", "--ca-file has another authority than its certificate: give that one"),
-        ("BadSignature", "--ca-file has another authority of that name: give the server's"),
         (
-            "not valid for name",
-            "name the server as its certificate does, or make one for this name",
+            "UnknownIssuer",
+            "--ca-file does not contain the authority of its certificate: use that authority",
         ),
+        (
+            "BadSignature",
+            "--ca-file contains a different authority of the same name: use the server's",
+        ),
+        ("not valid for name", "use the name in its certificate, or make one for this name"),
         ("expired", "renew its certificate (--tls-cert)"),
-        ("not valid yet", "set the clocks right, or renew its certificate (--tls-cert)"),
-        ("invalid peer certificate", "give --ca-file the authority of its --tls-cert"),
-        ("InvalidContentType", "it speaks no TLS there: write http://"),
-        ("invalid HTTP version", "it speaks TLS there, or another protocol: write https://"),
-        ("lookup address", "give its name as others know it, or its number"),
+        ("not valid yet", "correct the clocks, or renew its certificate (--tls-cert)"),
+        ("invalid peer certificate", "use the authority of its --tls-cert for --ca-file"),
+        ("InvalidContentType", "it does not speak TLS there: use http://"),
+        ("invalid HTTP version", "it speaks TLS there, or another protocol: use https://"),
+        ("lookup address", "check the name, or use the IP address"),
     ];
     remedies.iter().find(|(part, _)| why.contains(part)).map(|(_, remedy)| *remedy)
 }
@@ -354,7 +358,7 @@ mod tests {
         assert!(why.contains("format 7") && why.contains(&format!("format {FORMAT}")), "{why}");
         for text in ["{}", "[]", "", r#"{"format":1}"#] {
             let why = read::<TreeDoc>("tree", FORMAT, text).expect_err(text);
-            assert!(why.contains("not submeter of this version"), "{text}: {why}");
+            assert!(why.contains("not the same version of submeter"), "{text}: {why}");
         }
     }
     #[test]
@@ -366,12 +370,12 @@ mod tests {
             (certificate("Other(OtherError(CaUsedAsEndEntity))"), "CA:FALSE"),
             (certificate("UnknownIssuer"), "--ca-file"),
             (certificate("certificate expired: verification time …"), "renew"),
-            (certificate("certificate not valid for name \"a\""), "as its certificate does"),
+            (certificate("certificate not valid for name \"a\""), "the name in its certificate"),
             (certificate("BadEncoding"), "--ca-file"),
             (io("received corrupt message of type InvalidContentType"), "http://"),
             (ureq::Error::HostNotFound, "name"),
-            (ureq::Error::StatusCode(503), "places"),
-            (ureq::Error::BodyExceedsLimit(1), "larger"),
+            (ureq::Error::StatusCode(503), "connections"),
+            (ureq::Error::BodyExceedsLimit(1), "too large"),
         ] {
             let told = told(error);
             assert!(told.contains(part) && !told.contains("start `submeter"), "{told}");

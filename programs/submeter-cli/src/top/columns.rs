@@ -53,7 +53,7 @@ impl State {
             self.view(key).is_some_and(|at| self.views[at].place != Placement::Nowhere)
         };
         if let Some(wrong) = keys.iter().find(|key| !is_known(key)) {
-            return Err(format!("no column {wrong:?} here: give --columns of {}", known()));
+            return Err(format!("no column {wrong:?} here: choose --columns from {}", known()));
         }
         let mut chosen: Vec<String> = Vec::new();
         for key in keys {

@@ -27,7 +27,7 @@ struct Member {
 pub(super) fn tree(clients: &[Client]) -> Result<TreeDoc, Failure> {
     let answers: Vec<Result<TreeDoc, Failure>> = thread::scope(|scope| {
         let asked: Vec<_> = clients.iter().map(|client| scope.spawn(|| client.tree())).collect();
-        asked.into_iter().map(|thread| thread.join().expect("it does not panic")).collect()
+        asked.into_iter().map(|thread| thread.join().expect("the thread does not panic")).collect()
     });
     let (mut members, mut away) = (Vec::new(), Vec::new());
     for (client, answer) in clients.iter().zip(answers) {

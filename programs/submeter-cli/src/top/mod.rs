@@ -73,8 +73,8 @@ fn can_be_drawn_on(remedy: &str) -> Result<(), Failure> {
 /// Says why a terminal of this kind moves no cursor: it would show the control codes as text.
 fn dumb(term: Option<OsString>) -> Option<&'static str> {
     match term {
-        Some(term) if term == "dumb" => Some("the terminal draws nothing (TERM is dumb)"),
+        Some(term) if term == "dumb" => Some("the terminal cannot move the cursor (TERM is dumb)"),
         Some(term) if !term.is_empty() => None,
-        _ => Some("it is not known what the terminal draws (TERM is not set)"),
+        _ => Some("the terminal type is unknown (TERM is not set)"),
     }
 }

@@ -14,17 +14,17 @@ const TITLE_WIDTH: usize = 22;
 
 const KEYS: [(&str, &str); 14] = [
     ("↑ ↓  k j  wheel", "move"),
-    ("PgUp PgDn Home End", "move far"),
-    ("← →  h l", "close, open"),
-    ("Space Enter", "close or open"),
-    ("+ -", "open, close all"),
-    ("s S  click", "sort by next, previous, this one"),
+    ("PgUp PgDn Home End", "move by page, to either end"),
+    ("← →  h l", "collapse, expand"),
+    ("Space Enter", "collapse or expand"),
+    ("+ -", "expand, collapse all"),
+    ("s S  click", "sort by next, previous, clicked"),
     ("1 … 9", "sort by that column"),
     ("r", "reverse the order"),
     ("c", "choose columns"),
-    ("d", "detail below, alone, closed"),
+    ("d", "detail below, full, off"),
     ("/", "filter by path"),
-    ("m", "mouse to the terminal, or back"),
+    ("m", "toggle mouse capture"),
     ("Esc", "clear the filter, close a box"),
     ("q Ctrl-C", "quit"),
 ];
@@ -58,7 +58,7 @@ pub(super) fn draw_chooser(screen: &mut Screen, state: &State, theme: Theme) {
     };
     let lines: Vec<Line> =
         choices.into_iter().enumerate().skip(first).take(room).map(line).collect();
-    draw(screen, "Columns: Space chooses, c closes", &lines);
+    draw(screen, "Columns: Space selects, c closes", &lines);
 }
 
 /// Draws a box as wide as the longest line, or as the screen, which then cuts lines. If the screen

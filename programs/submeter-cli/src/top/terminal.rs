@@ -44,8 +44,8 @@ pub(super) fn run(
     let (name, is_fleet) = (source.name(), matches!(source, Source::Fleet(_)));
     // First, so that no signal arrives while there is a terminal to restore and no handler to
     // restore it.
-    let stop =
-        signals::flag().map_err(|e| Failure::new(format_args!("cannot listen to signals: {e}")))?;
+    let stop = signals::flag()
+        .map_err(|e| Failure::new(format_args!("cannot install signal handlers: {e}")))?;
     let mut terminal = Terminal::new()
         .map_err(|e| Failure::new(format_args!("cannot draw here: {e}; --once prints a table")))?;
     let (answers, received) = channel();

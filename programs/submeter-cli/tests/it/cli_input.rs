@@ -26,14 +26,14 @@ fn unknown_commands_flags_and_values() {
     SUBMETER.refuses(&["serve", "--tenant-limit", "/a=rate=0/s"], &["\"0/s\"", "1/h"]);
     SUBMETER
         .refuses(&["fleet", "set", "/a", "rate=0/s", "--bank", "unix:/b"], &["1/s for a fleet"]);
-    SUBMETER.refuses(&["fleet", "bill", "--file", "bill"], &["10.0.0.1:9411", "--sum", "either"]);
+    SUBMETER.refuses(&["fleet", "bill", "--file", "bill"], &["10.0.0.1:9411", "or add --sum"]);
     let json = ["fleet", "bill", "--file", "bill", "--json"];
     SUBMETER.refuses(&json, &["were not provided: --sum (see"]);
     SUBMETER.refuses(&["serve", "--member", ""], &["--member", "1 to 1024 bytes"]);
     SUBMETER.refuses(&["serve", "--member", "a\u{1}b"], &["--member", "a\\u{1}b", "control"]);
     SUBMETER.refuses(&["serve", "--delimiter", "ab"], &["--delimiter", "ab"]);
     for host in ["http://cache.lan", "cache.lan:9411", "[::1]", ""] {
-        SUBMETER.refuses(&["serve", "--http-host", host], &["--http-host", host, "without scheme"]);
+        SUBMETER.refuses(&["serve", "--http-host", host], &["--http-host", host, "omit scheme"]);
     }
     SUBMETER.refuses(&["serve", "--tenant-limit", "acme=1m"], &["acme", "starts with '/'"]);
     SUBMETER.refuses(&["serve", "--tenant-limit", "/acme"], &["/acme", "/PATH=LIMITS"]);
@@ -132,22 +132,22 @@ fn refuses_shortly(args: &[&str], parts: &[&str]) {
 #[test]
 fn files_without_end() {
     let zero = "/dev/zero";
-    SUBMETER.refuses(&["serve", "--limits", zero], &[zero, "more than 16 MiB", "--limits"]);
-    SUBMETER.refuses(&["serve", "--config", zero], &[zero, "more than 16 MiB", "--config"]);
-    let parts = [zero, "more than 16 MiB", "--tenants-file"];
+    SUBMETER.refuses(&["serve", "--limits", zero], &[zero, "larger than 16 MiB", "--limits"]);
+    SUBMETER.refuses(&["serve", "--config", zero], &[zero, "larger than 16 MiB", "--config"]);
+    let parts = [zero, "larger than 16 MiB", "--tenants-file"];
     SUBMETER.refuses(&["load", "--tenants-file", zero], &parts);
     SUBMETER.refuses(&["serve", "--load", "1", "--tenants-file", zero], &parts);
     if cfg!(feature = "tls") {
-        let parts = [zero, "more than 16 MiB", "--tls-cert"];
+        let parts = [zero, "larger than 16 MiB", "--tls-cert"];
         SUBMETER.refuses(&["serve", "--tls-cert", zero, "--tls-key", zero], &parts);
     }
     let large = TempFile::new("large.token", "");
     let file = std::fs::File::options().write(true).open(large.path()).expect("just written");
     file.set_permissions(PermissionsExt::from_mode(0o600)).expect("ours");
     file.set_len(20 << 20).expect("a hole");
-    let parts = [large.path(), "more than 16 MiB", "--token-file"];
+    let parts = [large.path(), "larger than 16 MiB", "--token-file"];
     SUBMETER.refuses(&["serve", "--token-file", large.path()], &parts);
-    let parts = [zero, "no regular file", "--file"];
+    let parts = [zero, "not a regular file", "--file"];
     SUBMETER.refuses(&["fleet", "bill", "--sum", "--file", zero], &parts);
     SUBMETER.refuses(&["fleet", "bill", "127.0.0.1:1", "--file", zero], &parts);
 }
@@ -171,9 +171,9 @@ fn files_of_one_long_line_are_not_repeated() {
     }
     for (content, part) in [
         (format!("memory = \"{long}\""), "is not a size"),
-        (format!("http-host = \"{long}.\u{e9}\""), "is no name"),
-        (format!("{long} = 5"), "is no flag"),
-        (format!("[limits]\n\"/{long}\" = 5"), "no text"),
+        (format!("http-host = \"{long}.\u{e9}\""), "is not a host name"),
+        (format!("{long} = 5"), "is not a flag"),
+        (format!("[limits]\n\"/{long}\" = 5"), "not a string"),
     ] {
         let config = TempFile::new("long.toml", &content);
         refuses_shortly(&["serve", "--config", config.path()], &[part, "characters)"]);
@@ -210,7 +210,7 @@ fn a_pipe_without_a_writer_holds_up_nothing() {
         pipe
     };
     let bill = pipe("bill");
-    SUBMETER.refuses(&["fleet", "bill", "--sum", "--file", &bill], &[&bill, "no regular file"]);
+    SUBMETER.refuses(&["fleet", "bill", "--sum", "--file", &bill], &[&bill, "not a regular file"]);
     let stop = &|before: &[&str], flag: &str, signal: &str| {
         let pipe = pipe(&format!("{flag}-{signal}"));
         let args = [&crate::support::FREE[..], before, &[flag, &pipe]].concat();
@@ -251,7 +251,7 @@ fn impossible_limits_are_named_with_their_place() {
     refuses("# one\n/a\u{1}b 1k\n", &[], &["/a\\u{1}b", "line 2"]);
     refuses("/a//b 1k\n", &[], &["/a//b", "line 1"]);
     refuses("/a 1k\n/b 1k\n", &["--tenant-limit", "/b=1m"], &["line 2, --tenant-limit", "\"/b\""]);
-    let mins = ["line 1", "line 3", "--memory of 67108864"];
+    let mins = ["line 1", "line 3", "more than --memory 67108864"];
     refuses("/a min=40m\n/b 1m\n/c min=40m\n", &[], &mins);
 }
 

@@ -47,7 +47,7 @@ fn commands_and_lengths_are_as_asked_for() {
     assert!(took.is_some_and(|s| s > 0.1) && n.is_some_and(|n| n < 40), "{took:?} s, {n:?}");
     assert_eq!(json["config"]["warm_up"], 0.3);
     let (code, _, err) = load(&fake, &csv, &["--ramp", "2", "--seconds", "2"]);
-    assert!(code == Some(2) && err.contains("ask for more --seconds"), "{err}");
+    assert!(code == Some(2) && err.contains("raise --seconds"), "{err}");
     let (code, _, err) = load(&fake, &csv, &["--ratio", "1"]);
     assert!(code == Some(2) && err.contains("SET:GET, such as 1:10"), "{err}");
 }
@@ -77,7 +77,7 @@ fn no_two_results_go_to_one_place() {
     assert!(err.contains("throughput") && err.contains("read back"), "{err}");
     let args = ["load", "--connect", "127.0.0.1:1", "--json"];
     let both = |to: &str, said: &str| {
-        SUBMETER.refuses(&[&args[..], &[to, "--hdr", to]].concat(), &[said, "by --hdr"]);
+        SUBMETER.refuses(&[&args[..], &[to, "--hdr", to]].concat(), &[said, "for --hdr"]);
     };
     both("-", "standard output");
     both("some.json", "one file");
@@ -146,7 +146,7 @@ fn a_good_server_passes_and_json_has_every_count() {
     let (code, out, err) =
         load(&fake, &csv, &["--requests", "3000", "--seed", "5", "--json", json.path()]);
     assert_eq!(code, Some(0), "{out}{err}");
-    assert!(out.contains("every byte checked: all right"), "{out}");
+    assert!(out.contains("every byte checked: all correct"), "{out}");
     assert_eq!(err, "", "quiet without a terminal");
     assert!(!out.contains('\u{1b}'), "no colours without a terminal: {out}");
 
@@ -276,7 +276,7 @@ fn a_signal_ends_it_with_its_results() {
     load.signal("INT");
     let (code, out) = load.end();
     assert_eq!(code, Some(0), "{out}");
-    assert!(out.contains("every byte checked: all right"), "{out}");
+    assert!(out.contains("every byte checked: all correct"), "{out}");
     let json: Value = serde_json::from_str(&std::fs::read_to_string(json.path()).expect("written"))
         .expect("JSON");
     assert_eq!(json["total"]["bytes_sent"].as_u64(), Some(fake.log().len() as u64));

@@ -192,9 +192,11 @@ fn a_bank_that_lends_nothing_yet_says_so() {
     // A member reports it too, rather than only refusing.
     let member = server(&address, &["--limit-fleet", "/acme=memory=1m"]);
     let page = format!("http://{}", member.page);
-    until("the page says it", || get(member.page, "/api/tree").contains("learns what was lent"));
+    until("the page says it", || {
+        get(member.page, "/api/tree").contains("is learning what was lent")
+    });
     let output = SUBMETER.run(&["top", "--once", &page]);
-    assert!(text(&output.stderr).contains("The bank was started anew and learns"), "{output:?}");
+    assert!(text(&output.stderr).contains("The bank was restarted and is learning"), "{output:?}");
 }
 
 /// A limit set by the operator overrides servers that say otherwise.
@@ -300,7 +302,7 @@ fn shorter_leases_wait_for_the_old_ones() {
     let start = Instant::now();
     let mut lender = SUBMETER.start(&["fleet", "bank", "--listen", &address, "--lease", "0.5"]);
     let said = lender.line_with("leases");
-    let says = "last 0.5 s, and are lent in 4.0 s, when what was lent before has ended";
+    let says = "last 0.5 s, and are lent in 4.0 s, when earlier leases have ended";
     assert!(said.contains(says), "{said}");
     let server = server(&address, &LIMIT);
     until("it lends", || server.store(1) == 1);
@@ -378,7 +380,8 @@ fn redis_lends_and_shows_its_password_nowhere() {
     // Each is reported once, although the bank is asked again.
     let asks = [&FREE[..], &LIMIT, &lease, &["--bank", &wrong, "--seconds", "1.5"]].concat();
     let warned = text(&SUBMETER.run(&asks).stderr);
-    for once in ["memory of /acme is not declared", "rate of /acme is not", "no new leases"] {
+    for once in ["cannot declare memory of /acme", "cannot declare rate of /acme", "no new leases"]
+    {
         assert_eq!(warned.matches(once).count(), 1, "{once}: {warned}");
     }
     assert!(warned.contains("check the user and password"), "{warned}");

@@ -251,7 +251,7 @@ fn what_cannot_be_billed_is_said_the_rest_billed() {
     // A file of another kind is not mistaken for a torn one.
     std::fs::write(&path, "root:x:0:0").expect("writable");
     let args = ["fleet", "bill", &server.url(), "--file", &path];
-    SUBMETER.refuses(&args, &[&path, "something else"]);
+    SUBMETER.refuses(&args, &[&path, "not a bill"]);
     assert_eq!(std::fs::read(&path).expect("readable"), b"root:x:0:0");
 }
 

@@ -232,7 +232,7 @@ fn tenants_deleted_under_load_leave_exact_sums() {
     server.signal("INT");
     let (code, out) = server.end();
     assert_eq!(code, Some(0), "{out}");
-    let left = format!("what {} deleted left", deletions + 1);
+    let left = format!("(plus {} deleted)", deletions + 1);
     assert!(out.contains("sums    exact: ") && out.contains(&left), "{out}");
     // The two tenants that were not deleted are compared one by one, and all three together.
     assert!(out.contains("30 counts of tenants equal their clients'"), "{out}");

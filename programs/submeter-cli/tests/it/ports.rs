@@ -27,7 +27,7 @@ fn only_users_of_the_file_are_served() {
         ("get acme:k\r\n", "CLIENT_ERROR unauthenticated"),
         ("set auth 0 0 18\r\nacme correct-horse\r\n", "STORED"),
         ("set acme:k 0 0 1\r\nv\r\n", "STORED"),
-        ("set web:k 0 0 1\r\nv\r\n", "CLIENT_ERROR a key of another tenant"),
+        ("set web:k 0 0 1\r\nv\r\n", "CLIENT_ERROR key belongs to another tenant"),
     ] {
         (&stream).write_all(request.as_bytes()).expect("sent");
         assert_eq!(answers.next().expect("an answer").expect("readable"), answer, "{request:?}");
@@ -193,7 +193,7 @@ fn a_socket_file_has_the_permissions_asked_for() {
     (&stream).write_all(b"mn\r\n").expect("sent");
     let answer = BufReader::new(&stream).lines().next().expect("an answer").expect("readable");
     assert_eq!(answer, "MN");
-    SUBMETER.refuses(&args, &[&listen, "another server listens there"]);
+    SUBMETER.refuses(&args, &[&listen, "another server is listening there"]);
     server.signal("INT");
     let (code, out) = server.end();
     assert_eq!(code, Some(0), "{out}");

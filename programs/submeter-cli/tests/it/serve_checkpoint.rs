@@ -188,14 +188,17 @@ fn what_cannot_be_used_is_refused_and_stays() {
     assert_eq!(std::fs::read(&file).expect("there"), whole, "untouched");
     drop(taken_by);
 
-    refuses(&directory.0.join("no/such/totals"), &["No such file", "may be written"]);
+    refuses(
+        &directory.0.join("no/such/totals"),
+        &["No such file", "use a file in a writable folder"],
+    );
     refuses(&directory.0, &["directory"]);
     // No user can create files there, not even root.
-    refuses(Path::new("/proc/totals"), &["name a file in a folder that may be written"]);
+    refuses(Path::new("/proc/totals"), &["use a file in a writable folder"]);
     // An existing lock does not show that the rest can be written.
     let blocked = directory.0.join("blocked");
     std::fs::create_dir(directory.0.join("blocked.new")).expect("a directory");
-    refuses(&blocked, &["cannot write checkpoint", "may be written"]);
+    refuses(&blocked, &["cannot write checkpoint", "use a file in a writable folder"]);
     assert!(!blocked.exists());
 }
 
@@ -220,6 +223,6 @@ fn a_server_that_cannot_save_goes_on_and_says_so() {
     assert_eq!(std::fs::read(&file).expect("there"), before, "whole");
     let (code, said) = server.end_by("TERM");
     assert_eq!(code, Some(1), "{said}");
-    assert_eq!(said.matches("warning: totals are not saved").count(), 1, "{said}");
+    assert_eq!(said.matches("warning: cannot save totals").count(), 1, "{said}");
     assert!(said.contains("saved   NOT: ") && said.contains("sums    exact: "), "{said}");
 }

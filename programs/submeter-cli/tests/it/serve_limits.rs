@@ -123,7 +123,7 @@ fn an_impossible_budget_is_one_line() {
         (&["--tenant-limit", "/a=cpu=0"], "\"0\" is too few CPUs: 0 would admit nothing"),
         (&["--tenant-limit", "/a=cpu=0.0005"], "round it"),
         (&["--tenant-limit", "/a=mode=dry"], "use soft or enforced"),
-        (&["--tenant-limit", "/a=cpu=1", "--no-metering"], "without metering nobody knows it"),
+        (&["--tenant-limit", "/a=cpu=1", "--no-metering"], "not counted without metering"),
     ] {
         let output = SUBMETER.run(&[&FREE[..], flags].concat());
         let said = text(&output.stderr);
@@ -163,7 +163,7 @@ fn a_hangup_reads_the_limits_again() {
     server.signal("INT");
     let (code, out) = server.end();
     assert_eq!(code, Some(0), "{out}");
-    assert!(out.contains("warning: limits that are set no more: rate of \"/acme\""), "{out}");
+    assert!(out.contains("warning: limits that are no longer set: rate of \"/acme\""), "{out}");
     let kept: Vec<&str> = out.lines().filter(|line| line.contains("stay as they were")).collect();
     assert_eq!(kept.len(), 2, "{out}");
     let line_2 = format!("{} line 2: \"5\" is not a rate: use N/s", file.path());
@@ -316,7 +316,7 @@ fn limits_are_posted_where_that_is_asked_for() {
     assert_eq!(ask(&client, STORE), "STORED");
     server.signal("INT");
     let (_, out) = server.end();
-    assert!(out.contains("limits that are set no more: rate of \"/acme\""), "{out}");
+    assert!(out.contains("limits that are no longer set: rate of \"/acme\""), "{out}");
 
     let mut server = SUBMETER.start(&FREE);
     let page = server.address_after("http://");

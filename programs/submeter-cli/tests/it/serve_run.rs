@@ -29,7 +29,7 @@ fn a_load_ends_by_itself_with_exact_sums() {
     assert!(out.contains("page   http://127.0.0.1:"), "{out}");
     assert!(out.contains("sums    exact: "), "{out}");
     assert!(out.contains("20 counts of tenants equal their clients'"), "{out}");
-    assert!(out.contains("every byte checked: all right"), "{out}");
+    assert!(out.contains("every byte checked: all correct"), "{out}");
     assert!(!out.contains('\u{1b}'), "no colours without a terminal: {out}");
     let (one, two) = (requests(&out, "/load/tenant1"), requests(&out, "/load/tenant2"));
     assert!(one > 0 && two > 0, "{out}");
@@ -41,7 +41,8 @@ fn a_load_ends_by_itself_with_exact_sums() {
 fn a_load_of_three_stages_a_burst_and_a_limit() {
     let (code, out) = serve(&["--load", "3", "--seconds", "1"]);
     assert_eq!(code, Some(0), "{out}");
-    let staged = "/load/tenant3 bursts for 3 s of each 8 s, /load/tenant2 is limited to 1000/s";
+    let staged =
+        "/load/tenant3 bursts for 3 s out of every 8 s, /load/tenant2 is limited to 1000/s";
     assert!(out.contains(staged), "{out}");
     assert!(out.contains("sums    exact: "), "{out}");
     // On a busy machine it may not reach that many.

@@ -253,7 +253,7 @@ fn another_servers_page_is_not_printed() {
         let output = SUBMETER.run(args);
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.contains("is it a submeter server? Give its --http address"), "{said}");
+        assert!(said.contains("is it a submeter server? Use its --http address"), "{said}");
         assert!(said.contains(&url) && !said.contains("<p>"), "{said}");
     }
 }
@@ -273,7 +273,7 @@ fn an_old_output_file_stays_until_needed() {
         assert_eq!(is(), "earlier", "{bad:?}");
     }
     let none = ["stat", "-o", "/no/such/file", "http://127.0.0.1:1"];
-    SUBMETER.refuses(&none, &["/no/such/file", "another file by -o"]);
+    SUBMETER.refuses(&none, &["/no/such/file", "another file with -o"]);
     for (more, lines) in [(&[][..], 1..2), (&["-I", "20"], 2..8)] {
         let output = stat(&[more, &[&page]].concat());
         assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), String::new()));

@@ -333,7 +333,7 @@ mod with {
         serve(certificate.path(), missing, &[missing, "--tls-key"]);
         serve(empty.path(), key.path(), &[empty.path(), "BEGIN CERTIFICATE"]);
         serve(certificate.path(), empty.path(), &[empty.path(), "BEGIN PRIVATE KEY"]);
-        serve(certificate.path(), stranger.path(), &[stranger.path(), "do not serve together"]);
+        serve(certificate.path(), stranger.path(), &[stranger.path(), "cannot use "]);
         let open = TempFile::new("open.key", KEY);
         std::fs::set_permissions(&open.0, std::os::unix::fs::PermissionsExt::from_mode(0o644))
             .expect("open");
@@ -374,7 +374,7 @@ mod with {
         let error = text(&untrusted.stderr);
         assert!(error.contains("no trusted authority") && error.lines().count() == 1, "{error}");
         let none = text(&by(key.path()).stderr);
-        assert!(none.contains("no certificate in PEM") && none.contains("--bank-ca"), "{none}");
+        assert!(none.contains("no PEM certificate") && none.contains("--bank-ca"), "{none}");
         let unknown = SUBMETER.run(&[&bare[..], &["--bank-ca", trusted.path()]].concat());
         assert_eq!(unknown.status.code(), Some(2), "it shows no certificate");
         let unknown = text(&unknown.stderr);
@@ -388,6 +388,6 @@ mod with {
         SUBMETER.refuses(&plain, &["redis://h", "--bank-cert", "rediss://"]);
         SUBMETER.refuses(&[&bare[..], &own[..2]].concat(), &["--bank-key"]);
         let no_key = ["--bank-cert", certificate.path(), "--bank-key", certificate.path()];
-        SUBMETER.refuses(&[&bare[..], &no_key[..]].concat(), &["no private key", "--bank-key"]);
+        SUBMETER.refuses(&[&bare[..], &no_key[..]].concat(), &["no PEM private key", "--bank-key"]);
     }
 }

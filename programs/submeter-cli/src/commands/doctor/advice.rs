@@ -12,9 +12,9 @@ use super::surroundings::Container;
 pub(crate) fn world(facts: &Facts) -> String {
     let barrier = match facts.membarrier_errno {
         Some(_) => "no membarrier",
-        None if !facts.membarrier_restarts => "a membarrier that restarts nothing",
+        None if !facts.membarrier_restarts => "a membarrier that cannot restart sequences",
         None if facts.kernel_may_lose_restarts => "a membarrier that may lose a restart",
-        None => "a membarrier that keeps restarts",
+        None => "a membarrier that keeps all restarts",
     };
     let visits = if facts.by_visits { " (each CPU is visited)" } else { "" };
     let registration = match (facts.backend, facts.libc_area_bytes) {
@@ -23,8 +23,8 @@ pub(crate) fn world(facts: &Facts) -> String {
         _ => "no thread registered",
     };
     let events = if facts.perf_event_errno.is_some() { "refused" } else { "allowed" };
-    let around = facts.container.map_or("no container to be seen".to_owned(), |container| {
-        format!("in a container of {}", container.name())
+    let around = facts.container.map_or("no container detected".to_owned(), |container| {
+        format!("in a {} container", container.name())
     });
     format!("{barrier}{visits}, {registration}, perf events {events}, {around}")
 }
@@ -45,8 +45,8 @@ pub(crate) fn remedies(facts: &Facts) -> Vec<String> {
     let barrier = (facts.by_visits && facts.variable.as_deref() != Some("visits")).then(|| {
         let host = if facts.container.is_some() { " of the host" } else { "" };
         format!(
-            "the end of a group, and a flush now and then, wait until a thread has visited each CPU: \
-             {CORRECTED_RELEASES}, and later kernels{host} of these series, need no visits, if \
+            "ending a group, and an occasional flush, wait until a thread has visited each CPU: \
+             {CORRECTED_RELEASES}, and later kernels{host} of these series, need no visits if \
              membarrier is allowed"
         )
     });
@@ -62,34 +62,34 @@ fn perf_events(facts: &Facts, errno: i32) -> String {
     let strict = facts.perf_event_paranoid.filter(|&level| level > 2);
     let how = match (facts.container, errno) {
         (Some(Container::Kubernetes), _) => {
-            "in the container's securityContext, `capabilities: {add: [PERFMON]}`, with which the \
-             default filter of containerd 1.7 lets perf_event_open pass, or `seccompProfile: {type: \
-             Localhost, localhostProfile: FILE}` with a filter that allows it"
+            "in the container's securityContext, use `capabilities: {add: [PERFMON]}`, with which \
+             the default filter of containerd 1.7 allows perf_event_open, or `seccompProfile: \
+             {type: Localhost, localhostProfile: FILE}` with a filter that allows it"
         }
         (Some(Container::Docker), _) => {
-            "`docker run --cap-add PERFMON`, with which the default filter of Docker 23 lets \
-             perf_event_open pass, or `--security-opt seccomp=profile.json`, Docker's default with \
-             that name among the allowed"
+            "use `docker run --cap-add PERFMON`, with which the default filter of Docker 23 allows \
+             perf_event_open, or `--security-opt seccomp=profile.json`, Docker's default profile \
+             with that name added to the allowed calls"
         }
         (Some(Container::Podman), _) => {
-            "`podman run --security-opt seccomp=profile.json`, a copy of \
-             /usr/share/containers/seccomp.json with perf_event_open among the allowed"
+            "use `podman run --security-opt seccomp=profile.json`, a copy of \
+             /usr/share/containers/seccomp.json with perf_event_open added to the allowed calls"
         }
-        (None, EACCES) => "the capability CAP_PERFMON (AmbientCapabilities= in a unit of systemd)",
+        (None, EACCES) => {
+            "grant the capability CAP_PERFMON (AmbientCapabilities= in a systemd unit)"
+        }
         (None, _) => {
-            "the filter of system calls must let perf_event_open pass (SystemCallFilter= in a unit \
-             of systemd)"
+            "allow perf_event_open in the system call filter (SystemCallFilter= in a systemd \
+             unit)"
         }
     };
     // With the capability the level does not matter; an open filter leaves the level in the way.
     let host = strict.map_or(String::new(), |level| {
-        let joined = if errno == EACCES { "or" } else { "and without that capability" };
-        format!(
-            "; {joined}, on the host, `sysctl kernel.perf_event_paranoid=2`, which is {level} now"
-        )
+        let joined = if errno == EACCES { "or" } else { "and, without that capability," };
+        format!("; {joined} set `sysctl kernel.perf_event_paranoid=2` on the host (now {level})")
     });
     let what = clock(facts).unwrap_or("CPU time does not come from the best source");
-    format!("{what}, as perf events are refused (errno {errno}): {how}{host}")
+    format!("{what}, because perf events are refused (errno {errno}): {how}{host}")
 }
 
 /// Says what a clock other than the best costs.
@@ -98,7 +98,7 @@ fn clock(facts: &Facts) -> Option<&'static str> {
         Some("each switch of groups asks the kernel for CPU time")
     } else if facts.cpu_clock == Source::Ticks.name() {
         Some(
-            "CPU time of groups may have waits of less than 20 µs in it, until the kernel is asked: \
+            "CPU time of groups may include waits of less than 20 µs until the kernel is asked, \
              once a millisecond",
         )
     } else {
@@ -119,18 +119,17 @@ pub(crate) fn warnings(facts: &Facts) -> Vec<String> {
     }
     if let Some(file) = &facts.tcmalloc {
         warnings.push(format!(
-            "{file} is mapped. The tcmalloc of gperftools is no matter; Google's, where it has \
-             caches per CPU, writes words of the rseq area that are the kernel's, and since Linux \
-             6.19 it and other users of rseq have broken each other \
+            "{file} is mapped. The tcmalloc of gperftools is harmless; Google's, with per-CPU \
+             caches, writes words of the rseq area that belong to the kernel, and since Linux 6.19 \
+             it and other users of rseq have broken each other \
              (https://github.com/google/tcmalloc/issues/292): leave glibc.pthread.rseq at 1, so \
-             that glibc registers threads and tcmalloc does not. One that a program is linked with \
-             statically is seen only in that program's symbols"
+             that glibc registers threads and tcmalloc does not. A statically linked one shows \
+             only in the program's symbols"
         ));
     }
     if facts.debug_build {
         warnings.push(
-            "this is a debug build, and figures of one mean nothing: use cargo run --release"
-                .to_owned(),
+            "this is a debug build, whose figures mean nothing: use cargo run --release".to_owned(),
         );
     }
     warnings
@@ -139,12 +138,12 @@ pub(crate) fn warnings(facts: &Facts) -> Vec<String> {
 fn own(facts: &Facts) -> String {
     match facts.libc_area_bytes {
         Some(_) => {
-            "libc could register threads, but GLIBC_TUNABLES has glibc.pthread.rseq=0: remove it, and a \
-             thread's first add saves a system call"
+            "libc could register threads, but GLIBC_TUNABLES has glibc.pthread.rseq=0: remove it \
+             to save a system call at each thread's first add"
         }
         None => {
-            "this libc does not register threads: glibc 2.35 does, and a thread's first add saves a \
-             system call"
+            "this libc does not register threads: glibc 2.35 does, which saves a system call at \
+             each thread's first add"
         }
     }
     .to_owned()
@@ -158,26 +157,26 @@ fn locked(facts: &Facts) -> String {
     } else if !matches!(variable, "" | "on" | "trust" | "visits") {
         "unset the environment variable SUBMETER_RSEQ, or set it to on".to_owned()
     } else if !matches!(facts.arch, "x86_64" | "aarch64") {
-        format!("sequences are written for x86-64 and aarch64, not for {}", facts.arch)
+        format!("sequences exist only for x86-64 and aarch64, not for {}", facts.arch)
     } else if facts.cpus_possible.is_none() {
-        "mount /sys in the container: the number of possible CPUs is read from it".to_owned()
+        "mount /sys in the container: the number of possible CPUs is read from there".to_owned()
     } else if facts.rows_by_mm_cid && !facts.mm_cid {
-        "build without --cfg submeter_mm_cid: Linux 6.3 and glibc 2.35 offer mm_cid, and it is not \
-         to be had here"
+        "build without --cfg submeter_mm_cid: mm_cid is not available here (Linux 6.3 and glibc \
+         2.35 provide it)"
             .to_owned()
     } else if variable == "trust" && !facts.membarrier_restarts {
-        "unset SUBMETER_RSEQ: without a membarrier that restarts sequences, which trust relies on, \
-         each CPU is visited"
+        "unset SUBMETER_RSEQ, so that each CPU is visited: trust relies on a membarrier that \
+         restarts sequences, which is missing"
             .to_owned()
     } else if facts.self_test.starts_with("failed") {
-        "update the kernel: it breaks its promise to abort sequences (Linux 6.19 on arm64 did)"
+        "update the kernel: it breaks its promise to abort sequences (as Linux 6.19 did on arm64)"
             .to_owned()
     } else if facts.self_test.starts_with("inconclusive") {
-        "allow threads and sched_setaffinity in the sandbox, and start again: the self-test needs \
-         both, and some milliseconds of CPU time on each CPU, which a real-time thread may keep"
+        "allow threads and sched_setaffinity in the sandbox, and restart: the self-test needs \
+         both, and some milliseconds on each CPU, which a real-time thread may occupy"
             .to_owned()
     } else {
-        "allow the system call rseq: in the sandbox's filter, or with a kernel that has CONFIG_RSEQ \
+        "allow the system call rseq: in the sandbox's filter, or with a kernel with CONFIG_RSEQ \
          (Linux 4.18)"
             .to_owned()
     }
@@ -244,18 +243,18 @@ mod tests {
             change(&mut facts);
             world(&facts)
         };
-        let best = "a membarrier that keeps restarts, threads registered by libc, perf events allowed, \
-                    no container to be seen";
+        let best = "a membarrier that keeps all restarts, threads registered by libc, perf events \
+                    allowed, no container detected";
         assert_eq!(line(|_| ()), best);
         for (change, part) in [
             ((|f| f.perf_event_errno = Some(1)) as fn(&mut Facts), "perf events refused"),
             (|f| f.kernel_may_lose_restarts = true, "a membarrier that may lose a restart"),
             (|f| f.by_visits = true, "restarts (each CPU is visited),"),
             (|f| f.membarrier_errno = Some(38), "no membarrier,"),
-            (|f| f.membarrier_restarts = false, "restarts nothing"),
+            (|f| f.membarrier_restarts = false, "cannot restart sequences"),
             (|f| f.backend = BackendName::OwnRseq, "registered by submeter"),
             (|f| (f.backend, f.libc_area_bytes) = (BackendName::LockedByThread, None), "no thread"),
-            (|f| f.container = Some(Container::Kubernetes), "in a container of Kubernetes"),
+            (|f| f.container = Some(Container::Kubernetes), "in a Kubernetes container"),
         ] {
             assert!(line(change).contains(part), "{part}: {}", line(change));
         }
@@ -284,18 +283,12 @@ mod tests {
                 ["--cap-add PERFMON", "--security-opt seccomp="],
                 "sysctl",
             ),
-            (Some(Container::Kubernetes), 1, 4, ["securityContext", "and without that"], "docker"),
+            (Some(Container::Kubernetes), 1, 4, ["securityContext", "and, without that"], "docker"),
             (Some(Container::Kubernetes), 1, 2, ["add: [PERFMON]", "localhostProfile"], "sysctl"),
             (Some(Container::Podman), 1, 2, ["podman run", "seccomp.json"], "PERFMON"),
-            (
-                Some(Container::Docker),
-                13,
-                3,
-                ["--cap-add", "or, on the host, `sysctl"],
-                "without that",
-            ),
-            (None, 13, 4, ["CAP_PERFMON", "perf_event_paranoid=2`, which is 4"], "filter"),
-            (None, 1, 2, ["perf_event_open pass", "SystemCallFilter"], "sysctl"),
+            (Some(Container::Docker), 13, 3, ["--cap-add", "or set `sysctl"], "without that"),
+            (None, 13, 4, ["CAP_PERFMON", "perf_event_paranoid=2` on the host (now 4)"], "filter"),
+            (None, 1, 2, ["allow perf_event_open", "SystemCallFilter"], "sysctl"),
         ] {
             let said = with(container, errno, level);
             assert!(parts.iter().all(|part| said.contains(part)), "{parts:?}: {said}");

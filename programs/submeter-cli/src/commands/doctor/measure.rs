@@ -102,7 +102,7 @@ fn variants(facts: &Facts) -> Vec<Variant> {
         variant(
             "locked add by CPU",
             Some(BackendName::LockedByCpu),
-            reason(probe().cpu_hint().is_none(), "libc does not tell the CPU")
+            reason(probe().cpu_hint().is_none(), "libc does not provide the CPU number")
                 .and_then(|()| on(Backend::LockedByCpu)),
         ),
         variant(

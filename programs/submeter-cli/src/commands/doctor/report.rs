@@ -72,7 +72,8 @@ fn operations(operations: &[Operation]) -> String {
     let mut text = show::table(&heading, &rows, false);
     let _ = writeln!(
         text,
-        "{DIM}best world: on the machine of BENCHMARKS.md, whose table worlds has more{DIM:#}\n"
+        "{DIM}best world: measured on the machine of BENCHMARKS.md; its table worlds has \
+         more{DIM:#}\n"
     );
     text
 }
@@ -80,10 +81,10 @@ fn operations(operations: &[Operation]) -> String {
 /// Returns the name of each backend for people.
 fn name(backend: BackendName) -> &'static str {
     match backend {
-        BackendName::LibcRseq => "Restartable sequences, on libc's registration",
-        BackendName::OwnRseq => "Restartable sequences, on own registration",
-        BackendName::LockedByCpu => "Locked adds, in words chosen by CPU",
-        BackendName::LockedByThread => "Locked adds, in words chosen by thread",
+        BackendName::LibcRseq => "Restartable sequences, registered by libc",
+        BackendName::OwnRseq => "Restartable sequences, registered by submeter",
+        BackendName::LockedByCpu => "Locked adds, with words chosen by CPU",
+        BackendName::LockedByThread => "Locked adds, with words chosen by thread",
     }
 }
 
@@ -94,17 +95,17 @@ fn found(facts: &Facts) -> [(&'static str, String); 7] {
         None => "unknown number possible".to_owned(),
     };
     let libc = match facts.libc_area_bytes {
-        None => "knows nothing of rseq".to_owned(),
+        None => "does not know rseq".to_owned(),
         Some(0) => "registers no thread for rseq".to_owned(),
         Some(bytes) => format!("registers every thread for rseq, {bytes} bytes"),
     };
     let mm_cid = match (facts.mm_cid, facts.rows_by_mm_cid) {
         (true, true) => "mm_cid numbers the rows",
-        (true, false) => "mm_cid among them",
+        (true, false) => "including mm_cid",
         (false, _) => "no mm_cid",
     };
     let features = match facts.kernel_feature_bytes {
-        0 => format!("size not told, {mm_cid}"),
+        0 => format!("size unknown, {mm_cid}"),
         bytes => format!("{bytes} bytes filled in, {mm_cid}"),
     };
     let membarrier = match facts.membarrier_errno {

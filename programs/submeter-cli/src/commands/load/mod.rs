@@ -25,8 +25,7 @@ pub(crate) fn run(args: &LoadArgs) -> Result<ExitCode, Failure> {
     let seconds = args.seconds.or(args.requests.is_none().then_some(SECONDS_DEFAULT));
     if seconds.is_some_and(|seconds| ramp >= warm_up + seconds) {
         return Err(Failure::new(
-            "--ramp lasts as long as the run, in which not all connections would start: ask for \
-             more --seconds",
+            "--ramp is as long as the run, so not all connections would start: raise --seconds",
         ));
     }
     let results = results(args)?;
@@ -36,7 +35,7 @@ pub(crate) fn run(args: &LoadArgs) -> Result<ExitCode, Failure> {
         .map_err(|e| Failure::new(format_args!("cannot start threads: {e}")))?;
     runtime.block_on(async {
         let stop = signals::listen()
-            .map_err(|e| Failure::new(format_args!("cannot listen to signals: {e}")))?;
+            .map_err(|e| Failure::new(format_args!("cannot install signal handlers: {e}")))?;
         let plan = Plan {
             server: resolve(&args.connect).await?,
             tenants,
@@ -95,7 +94,9 @@ fn tenants(args: &LoadArgs) -> Result<Vec<(String, Profile)>, Failure> {
         if let Some(size) = args.data_size {
             profile.value_bytes =
                 u32::try_from(size).ok().filter(|&n| n <= VALUE_MAX).ok_or_else(|| {
-                    Failure::new(format_args!("--data-size: {VALUE_MAX} bytes are the most"))
+                    Failure::new(format_args!(
+                        "--data-size is too large: the maximum is {VALUE_MAX} bytes"
+                    ))
                 })?;
         }
     }
@@ -111,7 +112,7 @@ fn results(args: &LoadArgs) -> Result<[(Option<&Destination>, &'static str); 2],
     {
         let what = if *json == Destination::Output { "standard output" } else { "one file" };
         return Err(Failure::new(format_args!(
-            "--json and --hdr both write to {what}: name a file of its own by --hdr"
+            "--json and --hdr both write to {what}: use another file for --hdr"
         )));
     }
     for (to, flag) in results {
@@ -125,7 +126,7 @@ async fn resolve(connect: &str) -> Result<SocketAddr, Failure> {
     let found = tokio::net::lookup_host(connect).await;
     found.ok().and_then(|mut all| all.next()).ok_or_else(|| {
         Failure::new(format_args!(
-            "--connect {connect:?} is no address: write HOST:PORT, such as 127.0.0.1:11211"
+            "--connect {connect:?} is not an address: use HOST:PORT, such as 127.0.0.1:11211"
         ))
     })
 }

@@ -35,7 +35,9 @@ fn row(name: &str, tally: &Tally, outcome: &Outcome) -> Vec<String> {
 pub(crate) fn verdict(outcome: &Outcome, total: &Tally) -> String {
     if total.corrupt == 0 {
         let checked = show::count(total.hits);
-        return format!("{DIM}values{DIM:#}  {checked} read back, every byte checked: all right\n");
+        return format!(
+            "{DIM}values{DIM:#}  {checked} read back, every byte checked: all correct\n"
+        );
     }
     let mut text = format!(
         "{BOLD}values{BOLD:#}  {} of {} read back are CORRUPT\n",
@@ -56,7 +58,8 @@ pub(crate) fn refusals(total: &Tally) -> String {
     }
     let refused = show::count(total.refused);
     format!(
-        "{DIM}refused{DIM:#} {refused} requests by SERVER_ERROR: for memory, or over a rate or a budget\n"
+        "{DIM}refused{DIM:#} {refused} requests with SERVER_ERROR: out of memory, or over a rate \
+         or a budget\n"
     )
 }
 

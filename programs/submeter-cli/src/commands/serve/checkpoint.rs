@@ -44,8 +44,8 @@ fn refused(error: &CheckpointError) -> Failure {
     let cause = error.source();
     let is_full = cause.and_then(|cause| cause.downcast_ref::<Error>()).is_some_and(Error::is_full);
     let remedy = match cause {
-        Some(cause) if cause.is::<io::Error>() => "; name a file in a folder that may be written",
-        _ if is_full => "; it is of a server with more tenants, so raise --tenants-max",
+        Some(cause) if cause.is::<io::Error>() => "; use a file in a writable folder",
+        _ if is_full => "; it is from a server with more tenants: raise --tenants-max",
         _ => "",
     };
     Failure::new(format_args!("{error}{remedy} (--checkpoint)"))
@@ -132,7 +132,7 @@ impl State {
         let error = saved.err();
         if error != self.error {
             match &error {
-                Some(error) => log::warn!("totals are not saved, and are tried again: {error}"),
+                Some(error) => log::warn!("cannot save totals, will retry: {error}"),
                 None => log::info!("totals are saved again"),
             }
             self.error = error;
@@ -180,9 +180,9 @@ impl Saver {
             "Totals saved",
             vec![
                 Column::label("file", "File"),
-                Column::state("state", "State", "Whether it can be written", &["saved", "fails"]),
+                Column::state("state", "State", "Whether saving works", &["saved", "fails"]),
                 Column::counter("saved", "Saved", "How often totals were saved"),
-                Column::counter("failed", "Failed", "How often they could not be"),
+                Column::counter("failed", "Failed", "How often saving failed"),
                 Column::text("why", "Why"),
             ],
         );

@@ -89,7 +89,7 @@ impl Verdict {
             };
             let deleted = match self.deleted {
                 0 => String::new(),
-                n => format!(" and what {n} deleted left"),
+                n => format!(" (plus {n} deleted)"),
             };
             return format!(
                 "{DIM}sums{DIM:#}    {BOLD}exact{BOLD:#}: {sums} totals of parents equal their \
@@ -105,7 +105,9 @@ impl Verdict {
             text.push_str(&format!("  and {} more\n", n - SHOWN));
         }
         if self.driven {
-            text.push_str("  (other clients that use keys of the load's tenants differ as well)\n");
+            text.push_str(
+                "  (other clients that use keys of the load's tenants also cause differences)\n",
+            );
         }
         text
     }
@@ -154,7 +156,8 @@ impl Verdict {
         let Some(group) = snapshot.get(path) else {
             if tally.requests() > 0 {
                 let n = tally.requests();
-                self.differences.push(format!("{path} does not exist, clients made {n} requests"));
+                self.differences
+                    .push(format!("{path} does not exist, but clients made {n} requests"));
             }
             return;
         };
@@ -323,10 +326,10 @@ mod tests {
     fn a_deleted_tenants_rest_is_in_its_parent() {
         let mut world = agreeing();
         world.tree.get("/load/a").expect("exists").kill().expect("has no children");
-        world.refused(&["/load/a does not exist, clients made 1 requests"]);
+        world.refused(&["/load/a does not exist, but clients made 1 requests"]);
         world.deleted.note("/load/a");
         assert!(world.check().is_exact(), "{}", world.check().text());
-        assert!(world.check().text().contains("what 1 deleted left"));
+        assert!(world.check().text().contains("(plus 1 deleted)"));
         world.outcome.tallies.tenants[0].answered(Verb::Set, 9, 8, Duration::from_micros(1));
         world.refused(&["/load cmd_set: server 0, clients 1"]);
         world.deleted.note("/load");
@@ -337,6 +340,6 @@ mod tests {
     fn a_tenant_the_server_never_saw_is_a_difference() {
         let mut world = agreeing();
         world.plan.tenants[0].0 = "lost".to_owned();
-        world.refused(&["/load/lost does not exist, clients made 1 requests"]);
+        world.refused(&["/load/lost does not exist, but clients made 1 requests"]);
     }
 }

@@ -122,7 +122,7 @@ fn refuse(error: &DeleteError) -> Response {
             let doc = report(done, Some(error.to_string()));
             return (StatusCode::CONFLICT, json(&doc)).into_response();
         }
-        DeleteError::NotFound(_) => (StatusCode::NOT_FOUND, ": /api/tree lists those that live"),
+        DeleteError::NotFound(_) => (StatusCode::NOT_FOUND, ": /api/tree lists the live ones"),
         _ => (StatusCode::BAD_REQUEST, ""),
     };
     (status, format!("{error}{remedy}\n")).into_response()

@@ -61,7 +61,7 @@ impl Stage {
     pub(super) fn line(&self, set: &[(String, TenantLimits)]) -> Option<String> {
         let bursts = self.burst.as_ref().map(|b| {
             let (lasts, every) = (b.lasts.as_secs(), b.every.as_secs());
-            format!("{} bursts for {lasts} s of each {every} s", path(b.tenant))
+            format!("{} bursts for {lasts} s out of every {every} s", path(b.tenant))
         });
         let is_set = |limit: &&GroupLimits| set.contains(&(limit.path.clone(), limit.limits));
         let limited = self.limit.as_ref().filter(is_set);

@@ -76,7 +76,7 @@ async fn unless_stopped<T>(
         () = late => match now.file() {
             None => Ok(None),
             Some(file) => Err(Failure::new(format_args!(
-                "stopped while {file} was read: write to it if it is a pipe, or name a file"
+                "stopped while reading {file}: write to it if it is a pipe, or use a regular file"
             ))),
         },
     }
@@ -116,6 +116,6 @@ mod tests {
     async fn a_stopped_start_blames_only_what_it_waits_for() {
         assert_eq!(stopped(None).await.expect("no error"), None);
         let failure = stopped(Some("/run/pipe")).await.expect_err("it waits");
-        assert!(failure.line().contains("stopped while /run/pipe (--limits) was read"));
+        assert!(failure.line().contains("stopped while reading /run/pipe (--limits)"));
     }
 }

@@ -36,8 +36,9 @@ const LEAST_PART: u64 = 32;
 const WATCH_EVERY: Duration = Duration::from_millis(20);
 
 /// What a bank does that may have forgotten what it has lent.
-const LEARNS: &str = "bank was started anew and learns what was lent before: it lends nothing new \
-                      for about the length of a lease, and refuses what needs more (--bank)";
+const LEARNS: &str = "bank was restarted and is learning what was lent before: for about the \
+                      length of a lease it lends nothing new, and refuses requests that need more \
+                      (--bank)";
 
 /// A server's part in a fleet.
 pub(super) struct Member {
@@ -91,12 +92,13 @@ impl Leased {
             seen.push(budget);
             let is_memory = budget.resource() == MEMORY;
             if is_memory && budget.path() == "/" {
-                return refuse("is the whole server's, which --memory says: name a tenant");
+                return refuse("is for the whole server, which --memory limits: use a tenant");
             }
             let own = set.iter().find(|(path, _)| path == budget.path());
             if own.is_some_and(|(_, own)| own.mode == Some(LimitMode::Soft)) {
                 return refuse(
-                    "would not hold, as mode=soft grants what exceeds it: leave one out",
+                    "would have no effect, because mode=soft grants what exceeds it: leave one \
+                     out",
                 );
             }
             let is_own = own.is_some_and(|(_, own)| match is_memory {
@@ -104,7 +106,7 @@ impl Leased {
                 false => own.rate.is_some(),
             });
             if is_own {
-                return refuse("is limited by this server alone as well: leave one of them out");
+                return refuse("also has a limit of this server alone: leave one of them out");
             }
         }
         Ok(())
@@ -280,8 +282,8 @@ impl Declaring {
             };
             if now.floors < limit.floors {
                 return Err(EngineError::refused(format!(
-                    "the bank keeps no floor of {} for {}: set one for all servers by `submeter \
-                     fleet set --floors`, or leave out --outage",
+                    "the bank reserves no floor of {} for {}: set one for all servers with \
+                     `submeter fleet set --floors`, or leave out --outage",
                     limit.floors, limit.budget
                 )));
             }
@@ -350,7 +352,7 @@ impl Known {
     fn not_declared(&mut self, limit: &Limit, error: &EngineError) {
         let why = error.to_string();
         if self.undeclared.get(&limit.budget) != Some(&why) {
-            log::warn!("{} is not declared: {why}", limit.budget);
+            log::warn!("cannot declare {} at the bank: {why}", limit.budget);
             self.undeclared.insert(limit.budget.clone(), why);
         }
     }
@@ -371,7 +373,7 @@ async fn watch(fleet: Weak<Fleet>, cache: Cache) {
             learnt = learns;
             match learns {
                 true => log::warn!("the {LEARNS}"),
-                false => log::info!("the bank has learnt what was lent before"),
+                false => log::info!("the bank has learned what was lent before"),
             }
         }
         let error = fleet.exchanges().last_error;
@@ -418,15 +420,15 @@ impl Member {
                 Column::state(
                     "rule",
                     "In force",
-                    "By which rule the limit stands",
+                    "Which rule sets the limit",
                     &["lease", "strict", "floor", "open"],
                 ),
                 Column::gauge("limit", "This server", "What this server may use now"),
-                Column::gauge("used", "Used", "What it used when the bank was last asked"),
+                Column::gauge("used", "Used", "What it used at the last request to the bank"),
                 Column::gauge(
                     "lease_left_seconds",
                     "Ends in s",
-                    "When the lease ends unless renewed",
+                    "Time until the lease ends unless renewed",
                 ),
             ],
         );
@@ -443,7 +445,7 @@ impl Member {
                 Column::state("state", "State", "Whether it lends", &["lends", "learns", "away"]),
                 Column::counter("answered", "Answered", "Requests to the bank that it answered"),
                 Column::counter("failed", "Failed", "Requests that it did not answer, or refused"),
-                Column::counter("late", "Late", "Answers that came too late to be of use"),
+                Column::counter("late", "Late", "Answers that came too late to be useful"),
                 Column::text("why", "Why"),
             ],
         );

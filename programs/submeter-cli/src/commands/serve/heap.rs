@@ -23,12 +23,12 @@ const FLUSH_EVERY: Duration = Duration::from_secs(1);
 const LOOKS: usize = 20;
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-const FILES: &str = "Of it, the program and its libraries, which the system can read again";
-const TENANTS: &str = "Blocks that were allocated for tenants, as asked for: what was never written \
-                       is not resident";
-const ERROR: &str = "Standard error of both, as Tenants is an estimate";
-const UNATTRIBUTED: &str = "The rest: blocks of no tenant, such as buffers of connections; what the \
-                            allocator keeps or rounds up; stacks; the groups";
+const FILES: &str = "Part of it: the program and its libraries, which the system can reload";
+const TENANTS: &str = "Blocks allocated for tenants, at their requested size: memory never written \
+                       to is not resident";
+const ERROR: &str = "Standard error of both, because Tenants is an estimate";
+const UNATTRIBUTED: &str = "The rest: blocks of no tenant, such as connection buffers; memory that \
+                            the allocator keeps or adds by rounding; stacks; the groups";
 
 /// The source of the books.
 enum Heap {
@@ -99,11 +99,11 @@ impl Books {
     /// Returns what the page shows of each tenant.
     pub(super) fn views(&self) -> Vec<View> {
         let held = View::gauge("heap_bytes", "Heap", self.bytes)
-            .help("Heap memory that was allocated for the group and is not freed yet");
+            .help("Heap memory allocated for the group and not freed yet");
         let error = self.sampled.map(|live| {
             let error = move |group: &GroupValues| Some(live.error_bytes_in(group) as f64);
             View::level::<Bytes>("heap_error_bytes", "Heap \u{b1}", error)
-                .help("Standard error of Heap: 19 of 20 estimates are within 2.2 of it")
+                .help("Standard error of Heap: 19 of 20 estimates are within 2.2 times this")
         });
         std::iter::once(held).chain(error).collect()
     }
@@ -111,7 +111,7 @@ impl Books {
     /// Shows the memory of the process, and how much of it belongs to tenants.
     pub(super) fn show(self, shown: Dashboard) -> Dashboard {
         let mut columns = vec![
-            Column::gauge("resident_bytes", "Resident", "Memory that the process takes"),
+            Column::gauge("resident_bytes", "Resident", "Resident memory of the process"),
             Column::gauge("files_bytes", "Files", FILES),
             Column::gauge("tenants_bytes", "Tenants", TENANTS),
             Column::gauge("unattributed_bytes", "Unattributed", UNATTRIBUTED),
@@ -161,12 +161,12 @@ impl Books {
         let is_equal = agree(&balance);
         let text = match is_equal {
             true => format!(
-                "{DIM}heap{DIM:#}    {BOLD}{rung}{BOLD:#}: tenants hold {held}, as the books of \
-                 the allocator say\n"
+                "{DIM}heap{DIM:#}    {BOLD}{rung}{BOLD:#}: tenants hold {held}, the same as in the \
+                 allocator's books\n"
             ),
             false => format!(
-                "{BOLD}heap    NOT EQUAL{BOLD:#}: tenants hold {held}, and the books of the \
-                 allocator differ by {:+} B\n",
+                "{BOLD}heap    NOT EQUAL{BOLD:#}: tenants hold {held}, but the allocator's books \
+                 differ by {:+} B\n",
                 balance.booked_bytes - balance.attributed_bytes
             ),
         };

@@ -11,7 +11,9 @@ pub(super) fn read(path: &Path) -> Result<Vec<(usize, GroupLimits)>, String> {
     let name = path.display().to_string();
     let name = short(&name);
     let text = read_file(path).map_err(|e| {
-        format!("cannot read {name}: {e}; give --limits a file of lines \"/PATH SIZE,rate=N/s\"")
+        format!(
+            "cannot read {name}: {e}; use a file for --limits with lines \"/PATH SIZE,rate=N/s\""
+        )
     })?;
     parse(&text, &name)
 }

@@ -36,7 +36,7 @@ impl Plan {
     pub(super) fn read(&self) -> Result<drive::Plan, Failure> {
         let Some(server) = self.listen.tcp() else {
             return Err(Failure::new(format_args!(
-                "--load drives a port, not {}: leave one of them out",
+                "--load requires a port, not {}: leave one of them out",
                 self.listen
             )));
         };
@@ -60,7 +60,7 @@ impl Plan {
         let opens = plan.all_connections();
         if self.connections_max < opens {
             return Err(Failure::new(format_args!(
-                "--connections {} leaves too few for --load, which opens {opens}: allow more",
+                "--connections {} is too few for --load, which opens {opens}: raise it",
                 self.connections_max
             )));
         }
@@ -90,7 +90,7 @@ pub(super) async fn work(
         let plan = plan.clone();
         let driven = clients.spawn(async move { drive::drive(&plan, signals).await }).await;
         clients.shutdown_background();
-        let outcome = driven.map_err(|e| Failure::new(format_args!("the load ended: {e}")))?;
+        let outcome = driven.map_err(|e| Failure::new(format_args!("the load failed: {e}")))?;
         return outcome.map(Some).map_err(Failure::new);
     }
     match seconds {

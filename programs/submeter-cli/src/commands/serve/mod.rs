@@ -78,14 +78,14 @@ fn run_until_end(args: &ServeArgs) -> Result<ExitCode, Failure> {
 }
 
 fn cannot_listen(error: &std::io::Error) -> Failure {
-    Failure::new(format_args!("cannot listen to signals: {error}"))
+    Failure::new(format_args!("cannot install signal handlers: {error}"))
 }
 
 async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitCode, Failure> {
     let hangups = reload::hangups().map_err(|e| cannot_listen(&e))?;
     let plan = Arc::new(Plan::of(args)?);
     let Some(read) = files::read(Arc::clone(&plan), signals.clone()).await? else {
-        log::info!("stopped before it served");
+        log::info!("stopped before serving");
         return Ok(ExitCode::SUCCESS);
     };
     let files::Read { cache, totals, keys, load } = read;
@@ -297,7 +297,7 @@ type Ended = Result<std::io::Result<()>, tokio::task::JoinError>;
 /// Returns the failure of a part that ended before it was told to.
 fn stopped(what: &str, ended: Ended) -> Failure {
     let why: Box<dyn Display> = match ended {
-        Ok(Ok(())) => Box::new("it stopped by itself"),
+        Ok(Ok(())) => Box::new("it stopped unexpectedly"),
         Ok(Err(e)) => Box::new(e),
         Err(e) => Box::new(e),
     };

@@ -65,8 +65,8 @@ fn to(
 #[cfg(feature = "otlp")]
 fn tell(error: Option<&ExportError>) {
     match error {
-        Some(error) => log::warn!("metrics do not arrive, and are kept: {error}"),
-        None => log::info!("metrics arrive again"),
+        Some(error) => log::warn!("cannot send metrics, keeping them: {error}"),
+        None => log::info!("metrics are sent again"),
     }
 }
 
@@ -85,14 +85,14 @@ pub(super) async fn finish(exporter: Option<Exporter>) {
             Ok(sent) => sent,
             Err(_) => {
                 log::warn!(
-                    "the receiver of --otlp has not taken the last export yet: waiting, \
-                                until Ctrl-C, which loses it"
+                    "the receiver of --otlp has not accepted the last export yet: still waiting; \
+                     Ctrl-C loses it"
                 );
                 sent.await
             }
         };
         if let Ok(Err(e)) = sent {
-            log::warn!("the last export has not arrived: {e}");
+            log::warn!("the last export failed: {e}");
         }
     }
     #[cfg(not(feature = "otlp"))]

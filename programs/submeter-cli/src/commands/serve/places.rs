@@ -105,13 +105,13 @@ impl Watch {
 fn warning(state: State, places: &TenantPlaces) -> String {
     let TenantPlaces { max, taken, largest, .. } = places;
     let what = match state {
-        State::Refused => "tenants find no place, and count to \":other\" below their parents",
+        State::Refused => "new tenants find no place and count to \":other\" below their parents",
         _ => "places for tenants are running out",
     };
     let most = largest.as_ref().map(|(path, n)| format!(", {n} of them by {path} and below"));
     format!(
-        "{what}: {taken} of {max} are taken{}. Allow more (--tenants-max), or keep some for those \
-         that matter by a limit (--tenant-limit)",
+        "{what}: {taken} of {max} are taken{}. Allow more (--tenants-max), or reserve places for \
+         important tenants with a limit (--tenant-limit)",
         most.unwrap_or_default()
     )
 }
@@ -150,7 +150,7 @@ impl Watched {
             log::warn!(
                 "{taken} of at most {max} connections to the page are open: others may be turned \
                  away. Close pages that nobody reads; with --token-file, clients without the token \
-                 keep no place"
+                 hold no place"
             );
         }
         [("cache", cache.state, looks[0]), ("page", page.state, looks[1])]
@@ -168,13 +168,12 @@ impl Watched {
             return None;
         }
         let [taken, max] = [look.taken, look.max].map(bytes);
-        let hold = format!(
-            "that are slow to send or to read hold {taken} of {max} for requests and answers"
-        );
+        let hold =
+            format!("that are slow to send or read hold {taken} of {max} for requests and answers");
         if is_worse {
             log::warn!(
-                "clients {hold}: others may wait, and the slowest are closed. Look for them in stats \
-                 conns, or allow more (--buffers)"
+                "clients {hold}: others may wait, and the slowest are disconnected. Find them with \
+                 stats conns, or allow more (--buffers)"
             );
         }
         Some(format!("Clients {hold}."))

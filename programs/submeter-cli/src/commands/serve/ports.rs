@@ -68,8 +68,8 @@ pub(super) fn page(listener: TcpListener, tls: Option<Tls>, grace: Duration) -> 
 pub(super) fn check_limits_api(limits_api: bool, http: SocketAddr) -> Result<(), Failure> {
     if limits_api && !http.ip().to_canonical().is_loopback() {
         return Err(Failure::new(format_args!(
-            "--limits-api lets clients of {http} set limits, which other machines reach: use a \
-             loopback address for --http, such as 127.0.0.1:9411"
+            "--limits-api lets clients of {http} set limits, but other machines can reach it: use \
+             a loopback address for --http, such as 127.0.0.1:9411"
         )));
     }
     Ok(())
@@ -81,12 +81,12 @@ fn cannot_listen(address: &Address, error: &io::Error) -> Failure {
         Some(addr) => cannot_bind("--listen", addr, error),
         None => {
             let why = match error.kind() {
-                io::ErrorKind::AddrInUse => "another server listens there".to_owned(),
+                io::ErrorKind::AddrInUse => "another server is listening there".to_owned(),
                 _ => error.to_string(),
             };
             Failure::new(format_args!(
-                "cannot listen on {address}: {why}; --listen unix:/PATH names a file that may be \
-                 made"
+                "cannot listen on {address}: {why}; use a path for --listen unix:/PATH where a \
+                 socket can be created"
             ))
         }
     }
@@ -99,7 +99,7 @@ fn cannot_bind(flag: &str, addr: SocketAddr, error: &io::Error) -> Failure {
     };
     let free = SocketAddr::new(addr.ip(), 0);
     Failure::new(format_args!(
-        "cannot listen on {addr}: {why}; choose another ({flag} {free} picks a free one)"
+        "cannot listen on {addr}: {why}; use another ({flag} {free} picks a free one)"
     ))
 }
 
@@ -125,13 +125,13 @@ pub(super) fn warning(cache: Port, page: Port, is_encrypted: bool) -> Option<Str
     if let Some(addr) = cache.reached() {
         if !cache.is_guarded {
             risks.push(format!(
-                "anybody who reaches {addr} may read, change and delete all items (--auth-file \
-                 names who may)"
+                "anybody who can reach {addr} may read, change and delete all items (--auth-file \
+                 restricts access to named users)"
             ));
         } else if !is_encrypted {
             risks.push(format!(
-                "anybody on the way to {addr} may read passwords and items, which are not \
-                 encrypted (--tls-cert and --tls-key, of a build with the feature tls, encrypt \
+                "anybody on the network path to {addr} may read passwords and items, which are not \
+                 encrypted (--tls-cert and --tls-key, in a build with the feature tls, encrypt \
                  them)"
             ));
         }
@@ -139,13 +139,13 @@ pub(super) fn warning(cache: Port, page: Port, is_encrypted: bool) -> Option<Str
     if let Some(addr) = page.reached() {
         if !page.is_guarded {
             risks.push(format!(
-                "anybody who reaches {addr} may read all tenants' figures and delete tenants \
-                 (--token-file asks for a token)"
+                "anybody who can reach {addr} may read all tenants' figures and delete tenants \
+                 (--token-file requires a token)"
             ));
         } else if !is_encrypted {
             risks.push(format!(
-                "anybody on the way to {addr} may read the token, which is not encrypted \
-                 (--tls-cert and --tls-key, of a build with the feature tls, encrypt it)"
+                "anybody on the network path to {addr} may read the token, which is not encrypted \
+                 (--tls-cert and --tls-key, in a build with the feature tls, encrypt it)"
             ));
         }
     }

@@ -116,7 +116,7 @@ impl Plan {
         let changed = file.changed(&now);
         if !changed.is_empty() {
             log::warn!(
-                "{} in {}: only a restart changes that, as SIGHUP has nothing but [limits] read again",
+                "{} in {}: only a restart applies that, because SIGHUP rereads only [limits]",
                 changed.join(", "),
                 file.path().display()
             );
@@ -173,7 +173,7 @@ impl Limiter {
         let before = std::mem::replace(set, settings.clone());
         let lifted = lifted(&before, &settings);
         if !lifted.is_empty() {
-            log::warn!("limits that are set no more: {}", some(&lifted));
+            log::warn!("limits that are no longer set: {}", some(&lifted));
         }
         let tenants = settings.len();
         let cache = self.cache.clone();
@@ -281,9 +281,9 @@ async fn follow(mut hangups: Signal, limiter: Arc<Limiter>, keys: Keys) {
         let has_limits = limiter.plan.has_file();
         if !has_limits && keys.is_empty() {
             log::warn!(
-                "SIGHUP changes nothing: it has the files of --limits or --config, --auth-file, \
-                 --token-file, --tls-cert, --tls-key, --bank-ca, --bank-cert and --bank-key read \
-                 again, and none was given"
+                "SIGHUP changes nothing: it rereads the files of --limits or --config, \
+                 --auth-file, --token-file, --tls-cert, --tls-key, --bank-ca, --bank-cert and \
+                 --bank-key, but none was given"
             );
             continue;
         }
@@ -315,12 +315,12 @@ async fn read_again(turn: Turn, limiter: Arc<Limiter>, keys: Keys) {
     });
     match tokio::time::timeout(PATIENCE, read).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => log::warn!("the files are not read again: {error}"),
+        Ok(Err(error)) => log::warn!("cannot reread the files: {error}"),
         Err(_) => {
             if let Some(file) = own.now.file() {
                 log::warn!(
-                    "{file} is still being read: write to it if it is a pipe, or put a file in its \
-                     place and send SIGHUP again; until then what it had holds"
+                    "{file} is still being read: write to it if it is a pipe, or replace it with a \
+                     regular file and send SIGHUP again; until then its previous contents apply"
                 );
             }
         }

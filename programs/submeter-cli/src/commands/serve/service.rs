@@ -12,12 +12,12 @@ pub(super) fn ready(cache: &Address, page: &str) {
 /// Reports that the server is ending, which may take as long as requests in progress do.
 pub(super) fn stopping() {
     tell(&[NotifyState::Stopping]);
-    log::info!("stopping: requests in progress may finish");
+    log::info!("stopping: waiting for requests in progress");
 }
 
 fn tell(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         // The server serves all the same, but a manager that waits for this message will end it.
-        log::warn!("cannot reach the manager of services (NOTIFY_SOCKET): {error}");
+        log::warn!("cannot notify the service manager (NOTIFY_SOCKET): {error}");
     }
 }

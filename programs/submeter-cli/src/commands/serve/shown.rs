@@ -44,8 +44,8 @@ fn first_steps(listen: &Address, delimiter: u8) -> (&'static str, String) {
         Some(addr) => format!("{} {}", addr.ip(), addr.port()),
         None => format!("-U {listen}"),
     };
-    let text = "A tenant comes into being with its first key: what stands before the last \
-                delimiter is its path. Store one, and it appears here within a second.";
+    let text = "A tenant is created by its first key: everything before the last delimiter is its \
+                path. Store one, and it appears here within a second.";
     (text, format!("printf 'set {key} 0 0 5\\r\\nhello\\r\\nquit\\r\\n' | nc {to}"))
 }
 
@@ -87,23 +87,24 @@ fn views(m: &Metrics, heap: Option<&heap::Books>) -> Views {
     let lookups = [m.get_hits, m.get_misses];
     let used = [
         View::rate("requests_per_s", "Requests/s", requests(m))
-            .help("Requests of the last second, those over the group's own rate included")
+            .help("Requests of the last second, including those over the group's own rate")
             .within("rate_limit_per_s")
             .contended(),
         View::rate_limit("rate_limit_per_s", "Rate limit", m.requests).place(Placement::Nowhere),
         View::quantile("p99_ns", "p99", m.latency, 0.99).help(
-            "99 of 100 requests of the last second were answered within this, waiting included",
+            "99 of 100 requests of the last second were answered within this time, including \
+             waiting",
         ),
         View::ratio("hit_ratio", "Hits", m.get_hits, lookups)
             .help("Retrievals of the last second that found the item")
             .worse(Worse::Low),
         View::rate("cpu_cores", "CPU", [m.cpu])
-            .help("Time of worker threads; 100 % is one processor")
+            .help("CPU time of worker threads; 100 % is one processor")
             .within("cpu_limit_cores")
             .contended(),
         View::rate_limit("cpu_limit_cores", "CPU limit", m.cpu_budget).place(Placement::Nowhere),
         View::held("memory_bytes", "Memory", m.memory)
-            .help("Held by items, and its limit if there is one")
+            .help("Memory held by items, and its limit if there is one")
             .within("memory_limit_bytes")
             .protected_by("memory_protected_bytes")
             .contended(),
@@ -122,8 +123,8 @@ fn views(m: &Metrics, heap: Option<&heap::Books>) -> Views {
 fn refusals(m: &Metrics) -> [View; 3] {
     [
         View::rate("store_failures_per_s", "No room/s", [m.store_failures])
-            .help("Stores refused in the last second for want of memory")
-            .noun("no room for what it stores")
+            .help("Stores refused in the last second for lack of memory")
+            .noun("no room for its stores")
             .place(Placement::Table)
             .trouble(),
         View::rate("over_rate_per_s", "Over rate/s", [m.requests.throttled()])
@@ -133,7 +134,7 @@ fn refusals(m: &Metrics) -> [View; 3] {
             .place(Placement::Table)
             .trouble(),
         View::rate("over_cpu_per_s", "Over CPU/s", [m.cpu_budget.throttled()])
-            .help("Requests of the last second held back, as the group owed CPU time")
+            .help("Requests of the last second held back because the group owed CPU time")
             .noun("over its CPU time")
             .refused_by("cpu_limit_cores")
             .place(Placement::Table)
@@ -145,21 +146,23 @@ fn refusals(m: &Metrics) -> [View; 3] {
 fn details(m: &Metrics) -> [View; 8] {
     [
         View::rate("cpu_owing", "Owing CPU", [m.cpu_budget.throttled_time()])
-            .help("Part of the last second in which requests waited, as the group owed CPU time")
+            .help(
+                "Part of the last second in which requests waited because the group owed CPU time",
+            )
             .place(Placement::Detail),
         View::rate("would_refuse_per_s", "Would refuse/s", overdrafts(m))
             .help("Requests of the last second that a soft limit would have held back")
             .place(Placement::Detail),
         // No trouble: an item that a limit refuses is stored after an eviction.
         View::refusals("refused_per_s", "Over limit/s", m.memory)
-            .help("Charges that a limit of memory refused in the last second")
+            .help("Charges that a memory limit refused in the last second")
             .place(Placement::Detail),
         // No trouble: this is the purpose of `high`.
         View::rate("over_high_per_s", "Over high/s", [m.over_high])
-            .help("Stores of the last second that found the group above its own high")
+            .help("Stores of the last second that found the group above its own high limit")
             .place(Placement::Detail),
         View::mean("wait_ns", "Wait", m.waited, requests(m))
-            .help("How long a request of the last second waited until work on it began")
+            .help("How long a request of the last second waited before work on it began")
             .wait_for("work_ns")
             .place(Placement::Detail),
         View::mean("work_ns", "Work", m.cpu, requests(m))

@@ -46,7 +46,9 @@ pub(super) fn table(snapshot: &Snapshot, metrics: &Metrics, took: Duration) -> S
     ];
     let mut text = show::table(&heading, &rows, true);
     if left_out > 0 {
-        text.push_str(&format!("{DIM}{left_out} less busy tenants are in the total only{DIM:#}\n"));
+        text.push_str(&format!(
+            "{DIM}{left_out} less busy tenants are included only in the total{DIM:#}\n"
+        ));
     }
     text.push('\n');
     text
@@ -57,7 +59,7 @@ pub(super) fn table(snapshot: &Snapshot, metrics: &Metrics, took: Duration) -> S
 pub(super) fn clients(outcome: &Outcome, total: &Tally) -> String {
     let quantile = |q| show::time(total.latency_ns.value_at_quantile(q));
     format!(
-        "{DIM}clients{DIM:#} {} requests, {}; to the answer p50 {}, p99 {}, p99.9 {}\n{}{}",
+        "{DIM}clients{DIM:#} {} requests, {}; time to answer p50 {}, p99 {}, p99.9 {}\n{}{}",
         show::count(total.requests()),
         show::rate(total.requests(), outcome.took),
         quantile(0.5),

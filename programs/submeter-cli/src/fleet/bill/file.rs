@@ -36,7 +36,7 @@ impl BillFile {
         file.lock().map_err(|e| failed("lock", path, &e))?;
         let (ledger, end, is_torn) = content(&mut file, path)?;
         if is_torn {
-            warn_of_torn(path, "is taken away");
+            warn_of_torn(path, "is removed");
         }
         let mut file = BillFile { path: path.to_owned(), file, ledger, end };
         file.file.set_len(end).map_err(|e| failed("write", path, &e))?;
@@ -87,7 +87,7 @@ pub(super) fn read(path: &Path) -> Result<Ledger, Failure> {
     file.lock_shared().map_err(|e| failed("lock", path, &e))?;
     let (ledger, _, is_torn) = content(&mut file, path)?;
     if is_torn {
-        warn_of_torn(path, "is left out");
+        warn_of_torn(path, "is ignored");
     }
     Ok(ledger)
 }
@@ -95,8 +95,8 @@ pub(super) fn read(path: &Path) -> Result<Ledger, Failure> {
 /// Warns that there is less to bill than was read: whose reading was lost is unknown.
 fn warn_of_torn(path: &Path, and: &str) {
     log::warn!(
-        "the last entry of {} is incomplete, as a write leaves it that was cut off, and {and}: bill \
-         all servers again, one of which it was of (--file)",
+        "the last entry of {} is incomplete because its write was interrupted, and {and}: bill all \
+         servers again, since it is unknown whose it was (--file)",
         path.display()
     );
 }
@@ -113,8 +113,8 @@ fn content(file: &mut File, path: &Path) -> Result<(Ledger, u64, bool), Failure>
     if !bytes.starts_with(HEAD) {
         let name = path.display();
         return Err(Failure::new(format_args!(
-            "{name} has something else: name a file of `submeter fleet bill`, or one that does not \
-             exist (--file)"
+            "{name} is not a bill: use a file of `submeter fleet bill`, or one that does not exist \
+             (--file)"
         )));
     }
     let mut end = HEAD.len();
@@ -129,7 +129,7 @@ fn content(file: &mut File, path: &Path) -> Result<(Ledger, u64, bool), Failure>
             None if end + line.len() == bytes.len() => break,
             None => {
                 return Err(Failure::new(format_args!(
-                    "{}: line {} is damaged, and lines follow it: restore the file from a copy \
+                    "{}: line {} is damaged, and it is not the last: restore the file from a copy \
                      (--file)",
                     path.display(),
                     index + 2
@@ -146,7 +146,7 @@ fn content(file: &mut File, path: &Path) -> Result<(Ledger, u64, bool), Failure>
 fn check_kind(path: &Path) -> Result<(), Failure> {
     match std::fs::metadata(path) {
         Ok(there) if !there.is_file() => Err(Failure::new(format_args!(
-            "{} is no regular file: name a file of `submeter fleet bill`, or one that does not \
+            "{} is not a regular file: use a file of `submeter fleet bill`, or one that does not \
              exist (--file)",
             path.display()
         ))),

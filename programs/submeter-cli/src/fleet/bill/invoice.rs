@@ -82,7 +82,7 @@ pub(super) fn text(invoice: &Invoice, as_json: bool) -> Result<String, Failure> 
     text.push_str(&show::table(&heading, &rows.collect::<Vec<_>>(), false));
     for epoch in &invoice.unread {
         let epoch = visible(epoch);
-        text.push_str(&format!("{epoch}: it ran and was never read; what it counted is unknown\n"));
+        text.push_str(&format!("{epoch}: a run that was never read; what it counted is unknown\n"));
     }
     Ok(text)
 }

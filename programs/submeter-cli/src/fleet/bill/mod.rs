@@ -35,8 +35,8 @@ use crate::top::client::Client;
 pub(super) fn run(args: &FleetBillArgs) -> Result<ExitCode, Failure> {
     if args.urls.is_empty() && !args.sum {
         return Err(Failure::new(
-            "nothing to do: name servers' pages to read (URL..., as in 10.0.0.1:9411), or add \
-             --sum for the invoice of what was read before; either will do",
+            "nothing to do: specify the servers' pages to read (URL..., as in 10.0.0.1:9411), or \
+             add --sum for the invoice of what was read before",
         ));
     }
     logger::start(LogArgs { verbose: false, log: LogForm::Plain });
@@ -86,8 +86,8 @@ fn keep(store: &mut Store, url: &str, totals: TotalsDoc) -> Result<String, Failu
     }
     let url = show::plain(url);
     Ok(match new {
-        0 => format!("{name} at {url}: read before\n"),
+        0 => format!("{name} at {url}: already read\n"),
         1 => format!("{name} at {url}: read\n"),
-        _ => format!("{name} at {url}: read, with what it had restored\n"),
+        _ => format!("{name} at {url}: read, including restored totals\n"),
     })
 }

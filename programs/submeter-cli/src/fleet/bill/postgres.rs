@@ -66,7 +66,7 @@ impl PostgresBill {
         // The client's explanation is left out: it may contain a part of the password.
         let config = address.secret().parse::<postgres::Config>().map_err(|_| {
             Failure::new(format_args!(
-                "{address} is no address of a database: write postgres://USER@HOST/DATABASE \
+                "{address} is not a database address: use postgres://USER@HOST/DATABASE \
                  (--postgres)"
             ))
         });
@@ -81,8 +81,8 @@ impl PostgresBill {
         let connected = within(patience, move || config.connect(NoTls));
         let client = connected.ok_or_else(|| {
             Failure::new(format_args!(
-                "cannot reach {address}: no answer within {} s: look whether a PostgreSQL runs \
-                 there, and whether it lets anyone in (--postgres)",
+                "cannot reach {address}: no answer within {} s: check whether PostgreSQL is \
+                 running there and accepts connections (--postgres)",
                 patience.as_secs()
             ))
         })?;
@@ -118,8 +118,8 @@ impl PostgresBill {
         let address = &self.address;
         let late = |when: &str| {
             Failure::new(format_args!(
-                "cannot {act} {address}: {when}: look what it waits for, and run this again, which \
-                 writes nothing twice (--postgres)"
+                "cannot {act} {address}: {when}: check what it waits for, and run this again, \
+                 which writes nothing twice (--postgres)"
             ))
         };
         let mut client = self.client.take().ok_or_else(|| late("it did not answer before"))?;
@@ -149,7 +149,7 @@ fn within<T: Send + 'static>(
     match receiver.recv_timeout(patience) {
         Ok(result) => Some(result),
         Err(RecvTimeoutError::Timeout) => None,
-        Err(RecvTimeoutError::Disconnected) => panic!("the thread that asks panicked"),
+        Err(RecvTimeoutError::Disconnected) => panic!("the querying thread panicked"),
     }
 }
 
@@ -216,7 +216,7 @@ fn invoice(mut transaction: Transaction<'_>) -> Result<Invoice, postgres::Error>
         path: row.get(0),
         metric: row.get(1),
         unit: row.get(2),
-        total: row.get::<_, String>(3).parse().expect("the sum of whole numbers"),
+        total: row.get::<_, String>(3).parse().expect("a sum of integers"),
     };
     let runs = transaction.query(
         "SELECT member, epoch, started_ms, read_ms, state FROM submeter_run_states ORDER BY epoch",

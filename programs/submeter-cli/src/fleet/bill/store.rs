@@ -33,7 +33,7 @@ impl Place {
         };
         args.postgres.clone().or_else(variable).map(Place::Postgres).ok_or_else(|| {
             Failure::new(format_args!(
-                "say where readings are kept: --file PATH, --postgres ADDRESS, or the variable \
+                "specify where readings are kept: --file PATH, --postgres ADDRESS, or the variable \
                  {VARIABLE}"
             ))
         })

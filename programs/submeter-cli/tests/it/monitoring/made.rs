@@ -167,20 +167,19 @@ impl Server {
         self.views_of_groups(&mut panels);
         self.limits(&mut panels);
         let verdicts = format!("sum by (verdict) (submeter_cache_verdict_tenants{NOW}) > 0");
-        let help = "How many tenants the page says it of: `submeter top` has their names.";
+        let help = "Number of tenants with each verdict of the page; `submeter top` names them.";
         panels.add("Verdicts", help, "short", &[("{{verdict}}".to_owned(), verdicts)]);
         let process = format!("sum(rate(submeter_cache_process_cpu_seconds_total{RECENT}))");
         let groups = format!("sum(rate({}{RECENT}))", self.series("cpu", ""));
         let none = ("no group".to_owned(), format!("{process} - {groups}"));
-        let help = "What the process used and no group was charged with.";
+        let help = "CPU time of the process that was charged to no group.";
         panels.add("CPU of no group", help, "short", &[none, ("process".to_owned(), process)]);
         panels.fleet();
         panels.text()
     }
 
     fn views_of_groups(&self, panels: &mut Panels) {
-        let own =
-            "What each group has itself: groups do not overlap, so that lines may be added up.";
+        let own = "Each group's own part: groups do not overlap, so that lines may be added up.";
         for view in self.all("views").iter().filter(|view| view["is_trouble"] == false) {
             let Some(query) = self.query(view) else { continue };
             let unit = match Server::text(view, "shape") {
@@ -214,7 +213,7 @@ impl Server {
         let mut refused = counted(self.refusing());
         let none = format!("sum(rate(submeter_cache_tenants_refused_total{RECENT})) > 0");
         refused.push(("tenants without a place".to_owned(), none));
-        panels.add("Refusals", "What limits refuse, or keep waiting.", "ops", &refused);
+        panels.add("Refusals", "What limits refuse or delay.", "ops", &refused);
         let soft = "What was granted beyond limits that only count what they would refuse.";
         panels.add("Beyond soft limits", soft, "ops", &counted(self.overdrafts()));
         let quotas = self.all("schema").iter().filter(|doc| doc["kind"] == "quota");
@@ -224,8 +223,8 @@ impl Server {
             let query = format!("topk(10, max by (group) ({used}{NOW} / {limit}{NOW}))");
             (format!("{{{{group}}}} {name}"), query)
         });
-        let help = "Of groups that have a limit, what is used of it, descendants included. A cache \
-                    fills its memory.";
+        let help =
+            "Used share of each group's limit, including descendants. A cache fills its memory.";
         panels.add("Nearest to their limits", help, "percentunit", &near.collect::<Vec<_>>());
     }
 
@@ -293,15 +292,15 @@ impl Panels {
         for (title, help, unit, name, query) in [
             (
                 "requests by group",
-                "Of all servers, by the recording rules of rules.yml: a server that is started \
-                 again does not disturb the sum.",
+                "Of all servers, by the recording rules of rules.yml: a restarted server does not \
+                 disturb the sum.",
                 "reqps",
                 "{{group}}",
                 "topk(10, group:submeter_cache_requests:rate1m)".to_owned(),
             ),
             (
                 "requests of an hour",
-                "Of all servers. What was counted between a scrape and a crash is missing: bill by \
+                "Of all servers. Counts between a scrape and a crash are missing: bill with \
                  submeter fleet bill.",
                 "short",
                 "{{group}}",
@@ -317,7 +316,7 @@ impl Panels {
             ),
             (
                 "servers by rule in force",
-                "Servers whose limit is a lease, and servers that do as --outage says because they \
+                "Servers whose limit is a lease, and servers where --outage applies because they \
                  have none.",
                 "short",
                 "{{group}} {{resource}}: {{submeter_cache_fleet_rule}}",
