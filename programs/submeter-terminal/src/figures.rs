@@ -115,17 +115,23 @@ pub fn table(heading: &[&str], rows: &[Vec<String>], total: bool) -> String {
 
 /// Appends a labelled line, wrapped at 96 columns and indented below its label.
 pub fn paragraph(text: &mut String, label: &str, words: &str) {
+    const INDENT: usize = 6;
+    let _ = write!(text, "{BOLD}{label:<INDENT$}{BOLD:#}");
+    wrap(text, INDENT, INDENT, words);
+}
+
+/// Appends the rest of a line of which `column` columns are written, each word after a space:
+/// wrapped at 96 columns, and then indented.
+pub fn wrap(text: &mut String, mut column: usize, indent: usize, words: &str) {
     const WIDTH: usize = 96;
-    let _ = write!(text, "{BOLD}{label:<6}{BOLD:#}");
-    let mut column = label.len();
     for word in words.split_whitespace() {
-        if column + 1 + word.chars().count() > WIDTH {
-            text.push_str("\n      ");
-            column = 6;
+        let len = 1 + word.chars().count();
+        if column + len > WIDTH {
+            let _ = write!(text, "\n{:indent$}", "");
+            column = indent;
         }
-        text.push(' ');
-        text.push_str(word);
-        column += 1 + word.chars().count();
+        let _ = write!(text, " {word}");
+        column += len;
     }
     text.push('\n');
 }
@@ -154,6 +160,20 @@ pub fn end(seconds: Option<Duration>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// No line is longer than a terminal is wide, and no word is lost.
+    #[test]
+    fn long_lines_are_wrapped_and_indented() {
+        let words = ["barrier"; 60].join(" ");
+        let mut text = "self-test   ".to_owned();
+        wrap(&mut text, 12, 12, &words);
+        assert!(text.lines().all(|line| line.chars().count() <= 96), "{text}");
+        assert!(
+            text.lines().skip(1).all(|line| line.starts_with("             barrier")),
+            "{text}"
+        );
+        assert_eq!(text.matches("barrier").count(), 60);
+    }
 
     #[test]
     fn figures_have_three_digits() {

@@ -17,7 +17,7 @@ pub use failure::{Failure, one_line, refuse, short};
 pub use file::{Destination, read_file, read_open_file, try_file, without_mark, write_file};
 
 pub use figures::{
-    BOLD, DIM, bytes, count, end, paragraph, rate, ratio, seconds, table, three_digits, time,
+    BOLD, DIM, bytes, count, end, paragraph, rate, ratio, seconds, table, three_digits, time, wrap,
 };
 pub use output::{plain, print, shell_word, stream, tell};
 

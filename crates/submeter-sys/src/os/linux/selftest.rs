@@ -19,12 +19,11 @@
 //! before either test begins, the kernel's release or the operator has vouched for barriers (see
 //! [`crate::kernel`]), and the race for which releases are listed is too rare for a test to show.
 
-use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::thread::{self, SignalsBlocked, share_the_cpu};
+use super::thread::{self, SignalsBlocked, share_the_cpu, switches};
 use crate::arch::{self, SpinShared};
 use crate::barrier::Barrier;
 use crate::probe::SelfTest;
@@ -333,17 +332,6 @@ fn let_through(shared: &SpinShared, ticket: u32) -> bool {
         }
         std::hint::spin_loop();
     }
-}
-
-/// Returns how often the calling thread was switched out; `None` if the kernel does not report it.
-fn switches() -> Option<i64> {
-    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: 1. `usage` is live and writable.
-    let asked = unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
-    // SAFETY: 1. Initialised, whether or not the call succeeded: zeroes are numbers.
-    let usage = unsafe { usage.assume_init() };
-    #[allow(clippy::useless_conversion, reason = "c_long has 32 bits on some targets")]
-    (asked == 0).then(|| i64::from(usage.ru_nvcsw) + i64::from(usage.ru_nivcsw))
 }
 
 #[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]

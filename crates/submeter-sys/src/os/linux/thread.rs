@@ -103,6 +103,17 @@ pub(crate) fn take_short_turns() {
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
 }
 
+/// Returns how often the calling thread was switched out; `None` if the kernel does not report it.
+pub(crate) fn switches() -> Option<i64> {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: 1. `usage` is live and writable.
+    let asked = unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
+    // SAFETY: 1. Initialised, whether or not the call succeeded: zeroes are numbers.
+    let usage = unsafe { usage.assume_init() };
+    #[allow(clippy::useless_conversion, reason = "c_long has 32 bits on some targets")]
+    (asked == 0).then(|| i64::from(usage.ru_nvcsw) + i64::from(usage.ru_nivcsw))
+}
+
 /// Blocks signals on the calling thread until dropped; threads that it starts inherit that. Signals
 /// that an instruction raises are exempt: if they are blocked, they end the process, and a sandbox
 /// that answers system calls with `SIGSYS` would do that.

@@ -25,7 +25,9 @@ pub(crate) struct Diagnosis {
 /// Writes the diagnosis for a terminal.
 pub(crate) fn human(diagnosis: &Diagnosis) -> String {
     let facts = &diagnosis.facts;
-    let mut text = format!("{BOLD}{}{BOLD:#}, because {}\n", name(facts.backend), facts.reason);
+    let backend = name(facts.backend);
+    let mut text = format!("{BOLD}{backend}{BOLD:#},");
+    show::wrap(&mut text, backend.len() + 1, 6, &format!("because {}", facts.reason));
     show::paragraph(&mut text, "world", &diagnosis.world);
     for remedy in &diagnosis.remedies {
         show::paragraph(&mut text, "better", remedy);
@@ -36,7 +38,8 @@ pub(crate) fn human(diagnosis: &Diagnosis) -> String {
     text.push('\n');
     for (what, found) in found(facts) {
         // Writing to a `String` cannot fail.
-        let _ = writeln!(text, "{DIM}{what:<11}{DIM:#}  {found}");
+        let _ = write!(text, "{DIM}{what:<11}{DIM:#} ");
+        show::wrap(&mut text, 12, 12, &found);
     }
     text.push('\n');
     if let Some(missing) = &diagnosis.no_operations {

@@ -209,10 +209,14 @@ mod tests {
     fn every_door_lets_both_tenants_in() {
         for (_, act, clients, submeter, measure) in NEIGHBOURS {
             for (name, variant) in variants(submeter) {
-                let (seen, name) =
-                    (measure(2, variant, act), format!("{name}, {clients}, {act:?}"));
-                assert!(seen.light_us.iter().all(|&us| us >= 2_000.0), "{name}: it works");
-                assert_eq!(seen.heavy_per_s == 0.0, variant == Variant::Alone, "{name}");
+                let name = format!("{name}, {clients}, {act:?}");
+                // A busy machine may run nothing of the heavy tenant within one sample.
+                let has_heavy = (0..10).any(|_| {
+                    let seen = measure(2, variant, act);
+                    assert!(seen.light_us.iter().all(|&us| us >= 2_000.0), "{name}: it works");
+                    (seen.heavy_per_s > 0.0) != (variant == Variant::Alone)
+                });
+                assert!(has_heavy, "{name}");
             }
         }
     }
