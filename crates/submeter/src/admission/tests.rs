@@ -107,6 +107,26 @@ fn waits_end_with_the_kill_of_their_group() {
     assert_eq!(admission.shared.with(|fair| fair.is_needed()), Some(false));
 }
 
+/// A subtree that is killed has none of its work admitted, although its limit ends with it.
+#[test]
+fn a_killed_limit_admits_nothing_below_it() {
+    let (tree, admission) = (tree(), Admission::new(8));
+    let web = tree.get_or_create("/acme/web").expect("new");
+    let acme = tree.get("/acme").expect("above");
+    admission.set_group_limit(&acme, Some(1));
+    let held = admission.try_acquire(&web).expect("free");
+    let mut waiting = [(); 5].map(|()| waits(&admission, &web));
+    let killed = acme.kill_subtree().expect("alive");
+    for acquire in &mut waiting {
+        let Poll::Ready(ended) = poll(&mut acquire.as_mut()) else { panic!("it ends at once") };
+        assert!(ended.is_err_and(|error| error.is_killed()));
+    }
+    drop((waiting, held, web, acme));
+    for killed in &killed {
+        killed.released_blocking(LONG).expect("nothing holds it");
+    }
+}
+
 #[test]
 fn a_group_killed_while_it_is_weighed_is_let_go() {
     let (tree, admission) = (tree(), Admission::new(1));

@@ -124,7 +124,8 @@ impl fmt::Debug for WhenKilled<'_> {
 /// once no new handle can be taken.
 pub(super) struct Ends<'a> {
     tree: &'a Group,
-    wakers: Vec<Waker>,
+    /// By group, each before its descendants.
+    wakers: Vec<Vec<Waker>>,
     /// Whether one of them was ever charged or limited.
     have_quotas: bool,
 }
@@ -140,7 +141,7 @@ impl Ends<'_> {
         // SeqCst: pairs with the fence in `is_killed_meanwhile`.
         fence(Ordering::SeqCst);
         if let Some(waits) = group.inner.extras.kill_waits_if_any() {
-            self.wakers.extend(waits.take().into_values());
+            self.wakers.push(waits.take().into_values().collect());
         }
         let nodes = group.inner.quotas.nodes();
         self.have_quotas |= nodes.map(LimitNode::end_waits).count() > 0;
@@ -154,7 +155,8 @@ impl Drop for Ends<'_> {
             let root = up.last().expect("the group itself");
             root.inner.quotas.nodes().for_each(LimitNode::wake_ended);
         }
-        for waker in std::mem::take(&mut self.wakers) {
+        // Descendants first: a queue that forgot a parent's limit would admit what waits below.
+        for waker in std::mem::take(&mut self.wakers).into_iter().rev().flatten() {
             contain(|| waker.wake());
         }
     }
