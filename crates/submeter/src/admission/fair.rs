@@ -351,7 +351,6 @@ impl Fair {
         match self.outcomes.remove(&number) {
             Some(Outcome::Granted(expected)) => {
                 if let Some(at) = at {
-                    self.forget_place(at);
                     self.leave(at, expected);
                 }
                 return Some(expected);

@@ -339,8 +339,8 @@ impl Admission {
     }
 
     /// Sets or removes the limit on what may be in flight in a group and all below it; 0 admits
-    /// nothing more. Work that is in flight when the queue gets its first such limit does not
-    /// count.
+    /// nothing more, unless it is [soft](Self::set_group_limit_mode). Work that is in flight when
+    /// the queue gets its first such limit does not count.
     ///
     /// As long as any group has a limit, every admission takes the lock. A limit is forgotten when
     /// its group is killed.
@@ -404,7 +404,8 @@ impl Admission {
         self.state(group).mode
     }
 
-    /// Returns how much work was admitted beyond a group's own soft limit since it has a limit.
+    /// Returns how much work was admitted beyond a group's own soft limit, including grants that
+    /// were given up, since it has a limit: remove the limit to start again from 0.
     #[must_use]
     pub fn overdrafts(&self, group: &Group) -> u64 {
         self.state(group).overdrafts

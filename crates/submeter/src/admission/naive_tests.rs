@@ -324,10 +324,8 @@ impl Naive {
 
     /// Ends work; without a cost, it was cancelled.
     fn leave(&mut self, index: usize, expected: u64, ended: Option<(u64, u32)>) {
-        let in_flight = i128::from(self.0[index].own.in_flight());
-        match ended {
-            Some((cost, among)) => self.end(index, cost, among),
-            None => self.0[index].untaken[0] -= self.0[index].untaken[0] / in_flight,
+        if let Some((cost, among)) = ended {
+            self.end(index, cost, among);
         }
         self.parts(index, |part, _| {
             let found = part.expected.iter().position(|&one| one == i128::from(expected));

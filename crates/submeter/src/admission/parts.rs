@@ -125,7 +125,9 @@ impl Average {
 }
 
 /// Costs that a group's own work was charged and that none of its ends has taken yet, in parts. All
-/// ends together take all of it, except for places whose work was cancelled.
+/// ends together take all of it, so the average is made of nothing else. What the place of a
+/// cancelled grant cost is left to the next end: without it, a group that gives up many grants
+/// would seem to do cheap work.
 #[derive(Default)]
 pub(super) struct Untaken {
     /// For its places: each piece in flight has an equal share of it.
@@ -143,17 +145,12 @@ impl Untaken {
     /// the cost and 63 that cost nothing, and an average soon forgets the one. If it always took
     /// its share, the first of 64 that work one after the other would have cost a 64th.
     pub(super) fn take(&mut self, among: u32, usual: i128) -> i128 {
-        let held = self.take_held(among);
-        let used = (usual - held).max(self.used / i128::from(among.max(1))).min(self.used);
+        let among = i128::from(among.max(1));
+        let held = self.held / among;
+        let used = (usual - held).max(self.used / among).min(self.used);
+        self.held -= held;
         self.used -= used;
         held + used
-    }
-
-    /// Takes the cost of one place of `among` in flight.
-    pub(super) fn take_held(&mut self, among: u32) -> i128 {
-        let held = self.held / i128::from(among.max(1));
-        self.held -= held;
-        held
     }
 }
 

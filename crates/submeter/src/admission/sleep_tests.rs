@@ -530,31 +530,3 @@ fn work_one_by_one_counts_for_what_it_used() {
     let cost = learnt(64, 8, |piece| (MS * piece / 2, MS * piece));
     assert!(cost.abs_diff(MS) < MS / 10, "{cost:?} each");
 }
-
-/// A place that was granted, and given up a second later, is no cost of the work that ends next.
-#[test]
-fn a_cancelled_place_is_no_cost_of_others() {
-    let tree = timed_tree();
-    let group = tree.create("/a").expect("new");
-    let (mut now, mut used) = (Instant::now(), 0);
-    let mut fair = Fair::new(Bounds { all: usize::MAX, by_group: usize::MAX }, 1);
-    fair.configure(&group, Setting::Weight(Some(100)), &mut |_| Some(0));
-    for is_cancelled in [false, true, false] {
-        let waker = Waker::noop().clone();
-        let number = fair.join(&group, waker, None, Some(used), false, &mut |_| Some(0));
-        let number = number.expect("room");
-        fair.admit();
-        if is_cancelled {
-            now += SECOND;
-            fair.tick(now, 1);
-            assert!(fair.cancel(&group, number).is_some());
-        } else {
-            let expected = fair.granted(number).expect("let in");
-            assert!(fair.take_outcome(number).is_some());
-            used += MS.as_nanos() as u64;
-            fair.complete(&group, expected, Used::CpuTime(used));
-        }
-    }
-    let cost = Duration::from_nanos(fair.cost(fair.at(Some(&group))));
-    assert!(cost.abs_diff(MS) < MS / 10, "{cost:?}");
-}

@@ -192,13 +192,6 @@ impl Fair {
         self.on_path(at, |node| _ = node.place.pay(held, node.weight()));
     }
 
-    /// Keeps the cost of a place out of the average: its work was cancelled before it began.
-    pub(super) fn forget_place(&mut self, at: usize) {
-        self.count_held(at);
-        let node = &mut self.nodes[at];
-        node.untaken.take_held(node.own.in_flight);
-    }
-
     /// Changes the number in flight in a node; the change counts for `expected` until its end.
     pub(super) fn count_in_flight(
         &mut self,
