@@ -134,8 +134,15 @@ impl Fleet {
     /// Reports a refusal, so that the driver looks now instead of a moment later. Costs an
     /// allocation and wakes a thread; it is never necessary.
     pub fn refused(&self) {
-        // It fails only after the thread has panicked, which leaves the limits as they are.
-        let _ = self.events.send(Event::Refused);
+        // It fails only after the thread has panicked, which leaves the limits as they are. In a
+        // forked child nothing receives it.
+        if !self.is_copy() {
+            let _ = self.events.send(Event::Refused);
+        }
+    }
+
+    fn is_copy(&self) -> bool {
+        self.process != std::process::id()
     }
 
     /// Lists the state of the limits, in the order in which they were added.
@@ -163,7 +170,9 @@ impl Fleet {
 
 impl Drop for Fleet {
     fn drop(&mut self) {
-        if self.process != std::process::id() {
+        if self.is_copy() {
+            // Not dropped: the C library may have given the handle to a thread of this process.
+            std::mem::forget(self.keeper.take());
             return;
         }
         // Neither fails unless the thread has panicked, which it has reported.

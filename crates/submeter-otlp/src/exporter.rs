@@ -49,7 +49,8 @@ impl Exporter {
     /// Exports now instead of at the end of the interval, and waits for the answer.
     ///
     /// # Errors
-    /// When the receiver has not accepted it. Nothing is lost: it is sent again.
+    /// When the receiver has not accepted it. Nothing is lost: it is sent again. In a forked child,
+    /// which has no exporter thread.
     pub fn export(&self) -> Result<(), ExportError> {
         match &self.thread {
             Some(_) if self.is_copy() => Err(elsewhere()),
@@ -77,10 +78,13 @@ impl Exporter {
     }
 
     fn end(&mut self) -> Result<(), ExportError> {
-        let Some((orders, thread)) = self.thread.take() else { return Ok(()) };
         if self.is_copy() {
+            // Not even the handles may be dropped: the C library may have given the thread's to a
+            // thread of this process, and the parent may have held the channel's lock.
+            std::mem::forget(self.thread.take());
             return Err(elsewhere());
         }
+        let Some((orders, thread)) = self.thread.take() else { return Ok(()) };
         let result = ask(&orders, Order::Stop);
         let ended = thread.join();
         result.and(ended.map_err(|_| gone()))

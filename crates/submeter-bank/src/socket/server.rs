@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
-use std::io::{self, BufReader};
+use std::io::{self, BufReader, Read};
 use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
@@ -29,7 +29,8 @@ const WRITE_MAX: Duration = Duration::from_secs(10);
 /// Making an answer takes only a few frames; a ledger sorts on the heap.
 const STACK: usize = 256 << 10;
 
-/// A bank that is served to the processes of this host, until it is dropped.
+/// A bank that is served to the processes of this host, until it is dropped. A forked child that
+/// outlives its parent keeps the path occupied, unless it executes another program.
 ///
 /// # Examples
 /// ```
@@ -182,8 +183,9 @@ impl SocketServer {
             return Err(in_file(io::Error::new(io::ErrorKind::Unsupported, why)));
         }
         let lock = lock(&path).map_err(in_file)?;
+        let (stop, stopped) = UnixStream::pair().map_err(in_file)?;
+        stopped.set_nonblocking(true).map_err(in_file)?;
         let (listener, file) = listen(&path, mode).map_err(in_file)?;
-        let (stop, stopped) = UnixStream::pair()?;
         let shared = Arc::new(Shared::default());
         let serving = Arc::clone(&shared);
         let accepts = Builder::new().name("bank".to_owned()).spawn(move || {
@@ -261,9 +263,9 @@ fn accept<B>(
     for id in 0.. {
         let mut events = [listener.as_fd(), stopped.as_fd()]
             .map(|from| PollFd::from_borrowed_fd(from, PollFlags::IN));
-        // If it fails, `accept` reports it as well.
+        // If it fails, the calls below report it as well.
         let _ = poll(&mut events, None);
-        if !events[1].revents().is_empty() {
+        if matches!((&mut &*stopped).read(&mut [0]), Ok(0)) {
             return;
         }
         let Ok((stream, _)) = listener.accept() else {
@@ -396,15 +398,18 @@ fn reply<B: Operate>(asked: Asked, bank: &B, caller: &Caller) -> Result<Replied,
 impl Drop for SocketServer {
     fn drop(&mut self) {
         if self.process != std::process::id() {
+            // Not dropped: the C library may have given the handle to a thread of this process.
+            std::mem::forget(self.accepts.take());
             return;
         }
-        // Not by closing it: a forked child may have a copy.
-        let _ = self.stop.shutdown(Shutdown::Both);
-        let _ = self.accepts.take().map(JoinHandle::join);
+        // While the socket is open, as its file's number is free for another one afterwards.
         // Whatever fails here leaves a file behind, which the next server replaces.
         if number(&self.path).is_ok_and(|file| file == self.file) {
             let _ = fs::remove_file(&self.path);
         }
+        // Not by closing it: a forked child may have a copy.
+        let _ = self.stop.shutdown(Shutdown::Both);
+        let _ = self.accepts.take().map(JoinHandle::join);
         // Each thread takes the lock to leave.
         let Members { served, displaced } = std::mem::take(&mut *self.shared.members.lock());
         for served in served.into_values() {

@@ -255,6 +255,8 @@ impl PercpuRef {
 
     /// Waits asynchronously until the release callback has returned. The count reaches zero
     /// earlier: the thread of the last put may still be in the callback, using its data.
+    ///
+    /// Finishes a kill that a fork left unfinished, which may run the release here.
     pub fn released(&self) -> Released<'_> {
         self.act(self.core.help());
         self.core.view().released()

@@ -3,9 +3,9 @@
 
 use std::io;
 use std::ptr;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use once_cell::race::OnceBox;
 use submeter_sys::memory::Reservation;
 
 use super::{CLASS, CLASSES, LEN, Record, SLOTS, Slot, begin, size_of_slot};
@@ -17,14 +17,15 @@ const NOWHERE: usize = usize::MAX - LEN + 1;
 /// Where the slots begin, aligned to the largest one; their records come after them.
 static BASE: AtomicPtr<u8> = AtomicPtr::new(ptr::without_provenance_mut(NOWHERE));
 
-static RANGE: OnceLock<Reservation> = OnceLock::new();
+/// No `OnceLock`: if a thread sets one during a fork, the child waits for it forever.
+static RANGE: OnceBox<Reservation> = OnceBox::new();
 
 /// Reserves the range, once. Before that, no block is in it.
 pub(in crate::sampled) fn start() -> io::Result<()> {
     if RANGE.get().is_none() {
         let len = LEN + CLASSES * SLOTS * size_of::<Record>();
         let made = Reservation::closed(len + EXACT)?;
-        let kept = RANGE.get_or_init(|| made);
+        let kept = RANGE.get_or_init(|| Box::new(made));
         let base = kept.base().as_ptr();
         // Relaxed: only an address. Its pages are made accessible later, and that is published.
         BASE.store(base.wrapping_add(base.align_offset(EXACT)), Ordering::Relaxed);

@@ -183,6 +183,8 @@ impl<T> PercpuOwner<T> {
     }
 
     /// Waits asynchronously until the value's drop has returned.
+    ///
+    /// Finishes a kill that a fork left unfinished, which may run the release here.
     pub fn released(&self) -> Released<'_> {
         self.shared.help();
         self.shared.view().released()
