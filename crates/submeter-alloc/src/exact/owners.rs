@@ -102,7 +102,7 @@ pub(crate) fn sum(owner: u32) -> i64 {
         // thread that gained it to the one that lost it. A reader that sees the loss sees the gain.
         fence(Ordering::Acquire);
         least = least.min(words.sum(GAINED).wrapping_sub(lost));
-        // Acquire: what was gained is read after what was lost.
+        // Acquire: losses are read again only after the gains.
         fence(Ordering::Acquire);
         let now = words.sum(LOST);
         if now.wrapping_sub(lost) <= KEPT_MAX {

@@ -10,9 +10,9 @@ use crate::sync::atomic::{Ordering, fence};
 /// one barrier in that time, not one per refusal.
 pub(super) const REST_MS: u32 = 10;
 
-/// Time after which a fold that has not ended has most likely given up; only the setting of a limit
-/// may wait as long for one barrier. Resuming a fold that is still in progress is safe, and costs a
-/// barrier.
+/// Time after which a fold that has not ended has most likely given up. Only where a limit or its
+/// mode is set does it wait for its barrier however long that takes. Resuming a fold that is still
+/// in progress is safe, and costs a barrier.
 pub(super) const LEFT_MS: u32 = 2 * PATIENCE.as_millis() as u32;
 
 /// The way in which a limit treats a charge that exceeds it.
@@ -64,7 +64,8 @@ pub(crate) struct Level {
     openings: AtomicU64,
     /// The maximum amount held so far.
     peak: AtomicU64,
-    /// The minimum amount charged at a moment of the peak. Equal to `peak` while no leaf was open.
+    /// A lower bound on the amount charged at a moment of the peak. Equal to `peak` while no leaf
+    /// was open.
     peak_low: AtomicU64,
     /// Number of charges that this level's limit refused.
     refused: AtomicU64,

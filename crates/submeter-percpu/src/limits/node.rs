@@ -66,8 +66,8 @@ pub struct LimitUsage {
     pub current: u64,
     /// The maximum amount charged or reserved for charges so far: never less than was charged.
     pub peak: u64,
-    /// The minimum amount charged at that time. Less than `peak` by the amount that may have lain
-    /// in stock.
+    /// A lower bound on the amount charged at that time: less than `peak` by the amount that may
+    /// have lain in stock.
     pub peak_low: u64,
     /// The limit, `u64::MAX` for none.
     pub limit: u64,

@@ -167,7 +167,7 @@ pub(super) fn decide<P: Path>(
     }
 }
 
-/// The index above the root: no leaf must be opened.
+/// The index above the root: no leaf is to be opened.
 const NOWHERE: usize = usize::MAX;
 
 /// Does the same as [`decide`], after the level of this index had no room.

@@ -43,7 +43,7 @@ use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
 /// The unit of the sum is the caller's. From 2^31 on it is only a lower bound.
 ///
 /// An add costs a locked instruction, and one more for the first add of each collection; a read
-/// costs two loads, and one more where the sum is not zero. For sums that must be exact, and for
+/// costs two loads, and one more where a word holds anything. For sums that must be exact, and for
 /// those to which every update adds, use a counter.
 ///
 /// # Examples
@@ -72,7 +72,7 @@ pub struct Collections {
     /// The number of the last complete collection. Loaded with Acquire.
     pub covered: u64,
     /// The number of collections that began, stored before `begun`: it chooses the word. With a
-    /// stale one more counts, never less.
+    /// wrong one more counts, never less.
     pub turn: u64,
 }
 

@@ -327,8 +327,8 @@ fn a_marked_unchanged_line_leaves_no_doubt() {
     assert!(!tree.flush_all());
 }
 
-/// Once the mark of a released line is cleared, another line may be marked: the number of marks is
-/// the same, and no kept line has changed.
+/// Once the mark of a line that is no longer kept is released, another line may be marked: as many
+/// marks count as before, and no kept line has changed.
 #[test]
 fn readers_see_a_flush_before_its_marks_go() {
     let mut tree = Tree::new(QUIET_MAX + 2);

@@ -100,7 +100,7 @@ fn watch(turns: &AtomicU32) -> Verdict {
             return Verdict::MissedWait;
         }
         noticed += u32::from(has_waited);
-        if start.elapsed() > PATIENCE {
+        if !has_waited && start.elapsed() > PATIENCE {
             return Verdict::Inconclusive;
         }
     }
