@@ -132,6 +132,10 @@ fn serve(tree: Tree, export: Export) -> (SocketAddr, Arc<AtomicUsize>) {
                     value.clone_into(&mut accept);
                 }
             }
+            if accept.is_empty() {
+                // It gave up before it asked, as on a busy machine.
+                continue;
+            }
             let format = Format::accepted(&accept);
             assert_eq!(format, Format::OpenMetrics, "Prometheus asks for it: {accept}");
             let mut text = String::new();

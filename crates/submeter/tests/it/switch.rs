@@ -1,6 +1,6 @@
 //! Threads in groups: which group is charged.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Wake, Waker};
@@ -35,33 +35,64 @@ const SLACK_NS: u64 = 3_000_000;
 #[track_caller]
 fn assert_about(charged: u64, used: u64) {
     assert!(charged + SLACK_NS >= used, "{charged} charged of {used}");
-    assert!(charged <= used + used / 20 + SLACK_NS, "{charged} charged for {used}");
+    if charged > used + used / 20 + SLACK_NS {
+        panic_any(Noise(format!("{charged} charged for {used}")));
+    }
+}
+
+/// More was charged than the work used. The kernel counts as the thread's own what it does for it
+/// between the work and the switch, such as finding memory for a page, and for the network during
+/// an interrupt. Both take milliseconds on a busy machine.
+struct Noise(String);
+
+/// Runs a test again if there was noise, four times at most: a fault is found in each.
+fn despite_noise(test: impl Fn()) {
+    for _ in 0..4 {
+        let Err(panic) = catch_unwind(AssertUnwindSafe(&test)) else { return };
+        match panic.downcast::<Noise>() {
+            Ok(noise) => eprintln!("once more: {}", noise.0),
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+    test();
 }
 
 /// Work in a group is charged to it and its ancestors.
 #[test]
 fn what_runs_in_a_group_is_charged_upward() {
-    let f = fixture();
-    let used_x = f.x.run(|| burn_ms(20));
-    burn_ms(20);
-    let used_b = f.b.run(|| burn_ms(10));
-    assert_about(f.x.sum(f.cpu), used_x);
-    assert_about(f.b.sum(f.cpu), used_b);
-    assert_eq!(f.a.read(f.cpu).value, f.x.read(f.cpu).value, "nothing ran in the parent itself");
-    let root = f.tree.root().read(f.cpu).value;
-    assert_eq!(root, f.a.read(f.cpu).value + f.b.read(f.cpu).value, "nothing outside is charged");
+    despite_noise(|| {
+        let f = fixture();
+        let used_x = f.x.run(|| burn_ms(20));
+        burn_ms(20);
+        let used_b = f.b.run(|| burn_ms(10));
+        assert_about(f.x.sum(f.cpu), used_x);
+        assert_about(f.b.sum(f.cpu), used_b);
+        assert_eq!(
+            f.a.read(f.cpu).value,
+            f.x.read(f.cpu).value,
+            "nothing ran in the parent itself"
+        );
+        let root = f.tree.root().read(f.cpu).value;
+        assert_eq!(
+            root,
+            f.a.read(f.cpu).value + f.b.read(f.cpu).value,
+            "nothing outside is charged"
+        );
+    });
 }
 
 #[test]
 fn the_innermost_group_is_charged() {
-    let f = fixture();
-    let (outer, inner) = f.a.run(|| {
-        let before = burn_ms(10);
-        let inner = f.b.run(|| burn_ms(15));
-        (before + burn_ms(10), inner)
+    despite_noise(|| {
+        let f = fixture();
+        let (outer, inner) = f.a.run(|| {
+            let before = burn_ms(10);
+            let inner = f.b.run(|| burn_ms(15));
+            (before + burn_ms(10), inner)
+        });
+        assert_about(f.a.sum(f.cpu), outer);
+        assert_about(f.b.sum(f.cpu), inner);
     });
-    assert_about(f.a.sum(f.cpu), outer);
-    assert_about(f.b.sum(f.cpu), inner);
 }
 
 #[test]
@@ -104,53 +135,59 @@ fn guards_may_be_dropped_in_any_order() {
 
 #[test]
 fn a_panic_leaves_the_group() {
-    let f = fixture();
-    let _outer = f.b.enter();
-    let caught = catch_unwind(AssertUnwindSafe(|| f.a.run(|| panic!("on purpose"))));
-    assert!(caught.is_err());
-    assert_eq!(switch::current(), Some(f.b.clone()));
-    let used = burn_ms(10);
-    switch::park();
-    assert_about(f.b.sum(f.cpu), used);
+    despite_noise(|| {
+        let f = fixture();
+        let _outer = f.b.enter();
+        let caught = catch_unwind(AssertUnwindSafe(|| f.a.run(|| panic!("on purpose"))));
+        assert!(caught.is_err());
+        assert_eq!(switch::current(), Some(f.b.clone()));
+        let used = burn_ms(10);
+        switch::park();
+        assert_about(f.b.sum(f.cpu), used);
+    });
 }
 
 #[test]
 fn parking_makes_visible_what_was_used() {
-    let f = fixture();
-    let (tell, told) = mpsc::channel();
-    let (wake, woken) = mpsc::channel::<()>();
-    let group = f.a.clone();
-    let thread = std::thread::spawn(move || {
-        let _entered = group.enter();
-        let used = burn_ms(10);
-        switch::park();
-        tell.send(used).expect("received");
-        woken.recv().expect("sent");
-        burn_ms(10)
+    despite_noise(|| {
+        let f = fixture();
+        let (tell, told) = mpsc::channel();
+        let (wake, woken) = mpsc::channel::<()>();
+        let group = f.a.clone();
+        let thread = std::thread::spawn(move || {
+            let _entered = group.enter();
+            let used = burn_ms(10);
+            switch::park();
+            tell.send(used).expect("received");
+            woken.recv().expect("sent");
+            burn_ms(10)
+        });
+        let before = told.recv().expect("sent");
+        assert_about(f.a.sum(f.cpu), before);
+        // Sleeping uses no CPU time.
+        std::thread::sleep(Duration::from_millis(50));
+        assert_about(f.a.sum(f.cpu), before);
+        wake.send(()).expect("received");
+        let after = thread.join().expect("no panic");
+        assert_about(f.a.sum(f.cpu), before + after);
     });
-    let before = told.recv().expect("sent");
-    assert_about(f.a.sum(f.cpu), before);
-    // Sleeping uses no CPU time.
-    std::thread::sleep(Duration::from_millis(50));
-    assert_about(f.a.sum(f.cpu), before);
-    wake.send(()).expect("received");
-    let after = thread.join().expect("no panic");
-    assert_about(f.a.sum(f.cpu), before + after);
 }
 
 /// A thread that ends in a group is charged, and a forgotten guard is counted.
 #[test]
 fn a_thread_that_ends_in_a_group_is_charged() {
-    let f = fixture();
-    let before = switch::forgotten_guards();
-    let group = f.a.clone();
-    let used = std::thread::spawn(move || {
-        std::mem::forget(group.enter());
-        burn_ms(10)
+    despite_noise(|| {
+        let f = fixture();
+        let before = switch::forgotten_guards();
+        let group = f.a.clone();
+        let used = std::thread::spawn(move || {
+            std::mem::forget(group.enter());
+            burn_ms(10)
+        });
+        let used = used.join().expect("no panic");
+        assert_about(f.a.sum(f.cpu), used);
+        assert!(switch::forgotten_guards() > before);
     });
-    let used = used.join().expect("no panic");
-    assert_about(f.a.sum(f.cpu), used);
-    assert!(switch::forgotten_guards() > before);
 }
 
 /// Entering a group while the thread ends has no effect.
@@ -185,33 +222,37 @@ fn entering_at_a_threads_end_is_harmless() {
 
 #[test]
 fn a_killed_group_is_charged_until_it_is_left() {
-    let f = fixture();
-    let used = {
-        let _entered = f.b.enter();
-        f.b.kill().expect("no children");
-        burn_ms(10)
-    };
-    assert_eq!(f.tree.get("/b"), None);
-    assert_about(f.tree.root().sum(f.cpu), used);
+    despite_noise(|| {
+        let f = fixture();
+        let used = {
+            let _entered = f.b.enter();
+            f.b.kill().expect("no children");
+            burn_ms(10)
+        };
+        assert_eq!(f.tree.get("/b"), None);
+        assert_about(f.tree.root().sum(f.cpu), used);
+    });
 }
 
 #[test]
 fn groups_of_several_trees_nest() {
-    let (one, two) = (fixture(), fixture());
-    let plain = Tree::new(Schema::builder().build().expect("empty")).expect("address space");
-    let (mut used_one, mut used_two) = (0, 0);
-    one.a.run(|| {
-        used_one += burn_ms(5);
-        // This tree has no CPU metric, so the time is charged to no group.
-        plain.root().run(|| {
-            burn_ms(5);
-            two.a.run(|| used_two += burn_ms(5));
-            burn_ms(5);
+    despite_noise(|| {
+        let (one, two) = (fixture(), fixture());
+        let plain = Tree::new(Schema::builder().build().expect("empty")).expect("address space");
+        let (mut used_one, mut used_two) = (0, 0);
+        one.a.run(|| {
+            used_one += burn_ms(5);
+            // This tree has no CPU metric, so the time is charged to no group.
+            plain.root().run(|| {
+                burn_ms(5);
+                two.a.run(|| used_two += burn_ms(5));
+                burn_ms(5);
+            });
+            used_one += burn_ms(5);
         });
-        used_one += burn_ms(5);
+        assert_about(one.a.sum(one.cpu), used_one);
+        assert_about(two.a.sum(two.cpu), used_two);
     });
-    assert_about(one.a.sum(one.cpu), used_one);
-    assert_about(two.a.sum(two.cpu), used_two);
 }
 
 #[test]
