@@ -78,13 +78,13 @@ impl Exporter {
     }
 
     fn end(&mut self) -> Result<(), ExportError> {
+        let Some((orders, thread)) = self.thread.take() else { return Ok(()) };
         if self.is_copy() {
             // Not even the handles may be dropped: the C library may have given the thread's to a
             // thread of this process, and the parent may have held the channel's lock.
-            std::mem::forget(self.thread.take());
+            std::mem::forget((orders, thread));
             return Err(elsewhere());
         }
-        let Some((orders, thread)) = self.thread.take() else { return Ok(()) };
         let result = ask(&orders, Order::Stop);
         let ended = thread.join();
         result.and(ended.map_err(|_| gone()))
@@ -151,5 +151,7 @@ mod tests {
             let error = result.expect_err("no thread here").to_string();
             assert!(error.contains("start another exporter"), "{error}");
         }
+        let off = Exporter { thread: None, process: 0, stats: Arc::default() };
+        off.shutdown().expect("an exporter that is off has nothing to end");
     }
 }
