@@ -8,7 +8,7 @@ use submeter::{Bytes, Charge, Group, Quota};
 use crate::levels;
 
 /// Arrow's memory pool for one group: buffers that are claimed for it count in the group until the
-/// last array that shares them is dropped, whoever holds it.
+/// last array that shares them is dropped, wherever it is held.
 ///
 /// Arrow cannot refuse: each claim is charged in any case, and counts as an overdraft of limits
 /// that it exceeds. To let a query be refused, first reserve with its

@@ -405,7 +405,7 @@ fn decide() -> Choice {
             Some("syscall") => return syscall("SUBMETER_CLOCK=syscall".to_owned()),
             Some("ticks") => return system::ticks_or_syscall("SUBMETER_CLOCK=ticks".to_owned()),
             Some("") => {}
-            // Not silently ignored: whoever set it wanted something.
+            // Not silently ignored: it was set for a reason.
             _ => {
                 return syscall(format!(
                     "SUBMETER_CLOCK={value:?} is not ticks or syscall; using syscall"

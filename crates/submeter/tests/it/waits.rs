@@ -288,7 +288,7 @@ fn wait_for(future: impl Future<Output = ()>) -> bool {
     true
 }
 
-/// The kill of a group wakes all that wait for it, whoever kills it.
+/// The kill of a group wakes all that wait for it, no matter who kills it.
 #[test]
 fn a_kill_wakes_all_that_wait_for_it() {
     let (tree, _) = tree(100);

@@ -1,4 +1,4 @@
-//! Our rows beside the best of some others', whoever is ahead. A reader would otherwise have to
+//! Our rows beside the best of some others', whichever is ahead. A reader would otherwise have to
 //! look for this in the tables, and would miss it where it counts against us.
 
 use super::definition::{Contest, Definition};

@@ -142,7 +142,7 @@ pub(crate) struct Answer {
     pub(super) params: Params,
 }
 
-/// Rows that are compared with the best of some others, whoever is ahead.
+/// Rows that are compared with the best of some others, whichever is ahead.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Contest {

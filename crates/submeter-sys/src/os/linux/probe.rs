@@ -61,7 +61,7 @@ fn usable(
         None | Some(Some("on" | "" | "visits")) => Barrier::Visits,
         Some(Some("trust")) => Barrier::Membarrier,
         Some(Some("off")) => return Err("SUBMETER_RSEQ=off".to_owned()),
-        // Not silently "on": whoever set it wanted something.
+        // Not silently "on": it was set for a reason.
         Some(_) => {
             let value = variable.unwrap_or_default();
             return Err(format!(
