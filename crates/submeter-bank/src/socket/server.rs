@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, poll};
+use submeter_sys::process_local::ProcessLocal;
 
 use super::wire::{self, Asked, Holding, Replied, Term};
 use crate::{Budget, BudgetError, Limit, Operate, Request};
@@ -62,8 +63,6 @@ const STACK: usize = 256 << 10;
 /// places are taken, a newcomer takes one from its own user or from a user who has more: that of a
 /// process that has asked nothing yet, or else one of the user who has the most.
 pub struct SocketServer {
-    /// The process that serves. A forked child has a copy of this, and none of the threads.
-    process: u32,
     path: PathBuf,
     /// The device and number of the socket's file: another server's may stand at `path` by now.
     file: (u64, u64),
@@ -72,7 +71,7 @@ pub struct SocketServer {
     shared: Arc<Shared>,
     /// Ends `accept` when it is shut down. A connection to `path` may reach another server.
     stop: UnixStream,
-    accepts: Option<JoinHandle<()>>,
+    accepts: ProcessLocal<JoinHandle<()>>,
 }
 
 #[derive(Default)]
@@ -191,8 +190,8 @@ impl SocketServer {
         let accepts = Builder::new().name("bank".to_owned()).spawn(move || {
             accept(&listener, &stopped, &serving, &bank, by_user);
         })?;
-        let process = std::process::id();
-        Ok(Self { process, path, file, lock, shared, stop, accepts: Some(accepts) })
+        let accepts = ProcessLocal::new(accepts);
+        Ok(Self { path, file, lock, shared, stop, accepts })
     }
 }
 
@@ -397,11 +396,8 @@ fn reply<B: Operate>(asked: Asked, bank: &B, caller: &Caller) -> Result<Replied,
 
 impl Drop for SocketServer {
     fn drop(&mut self) {
-        if self.process != std::process::id() {
-            // Not dropped: the C library may have given the handle to a thread of this process.
-            std::mem::forget(self.accepts.take());
-            return;
-        }
+        // A forked child leaves its parent's server alone.
+        let Some(accepts) = self.accepts.take() else { return };
         // While the socket is open, as its file's number is free for another one afterwards.
         // Whatever fails here leaves a file behind, which the next server replaces.
         if number(&self.path).is_ok_and(|file| file == self.file) {
@@ -409,7 +405,7 @@ impl Drop for SocketServer {
         }
         // Not by closing it: a forked child may have a copy.
         let _ = self.stop.shutdown(Shutdown::Both);
-        let _ = self.accepts.take().map(JoinHandle::join);
+        let _ = accepts.join();
         // Each thread takes the lock to leave.
         let Members { served, displaced } = std::mem::take(&mut *self.shared.members.lock());
         for served in served.into_values() {
@@ -432,21 +428,6 @@ impl std::fmt::Debug for SocketServer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Ledger, MemoryBank, Past, SocketBank};
-
-    /// A forked child that drops its copy does not end its parent's server.
-    #[test]
-    fn a_child_leaves_its_parents_server_alone() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let path = directory.path().join("bank");
-        let ledger = Ledger::new(Duration::from_secs(15), Past::None);
-        let bank = Arc::new(MemoryBank::from(ledger));
-        let mut server = SocketServer::start(&path, 0o600, bank).expect("a new path");
-        server.process += 1;
-        let _parents = server.stop.try_clone().expect("a descriptor");
-        drop(server);
-        SocketBank::new(&path).learns().expect("served");
-    }
 
     /// No user keeps others out, whatever it asks, and no silent process keeps any out.
     #[test]

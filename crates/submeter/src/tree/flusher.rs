@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use submeter_sys::fork;
+use submeter_sys::process_local::ProcessLocal;
 
 use crate::metric::reading::Scalar;
 use crate::tree::tree::Tree;
@@ -54,9 +54,7 @@ use crate::tree::tree::Tree;
 #[must_use = "the thread stops when this is dropped"]
 pub struct Flusher {
     shared: Arc<FlusherState>,
-    thread: Option<JoinHandle<()>>,
-    /// Fork generation of the process that has the thread.
-    generation: u32,
+    thread: ProcessLocal<JoinHandle<()>>,
 }
 
 type Urgent = Box<dyn Fn(&Tree) -> bool + Send>;
@@ -150,13 +148,12 @@ impl FlusherBuilder {
         }
         // Evaluated here, so that a metric of another tree panics in the caller.
         let _ = self.urgent.iter().filter(|urgent| urgent(&self.tree)).count();
-        fork::watch();
         let shared = Arc::new(FlusherState::default());
         let work = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("submeter-flush".to_owned())
             .spawn(move || self.run(&work))?;
-        Ok(Flusher { shared, thread: Some(thread), generation: fork::generation() })
+        Ok(Flusher { shared, thread: ProcessLocal::new(thread) })
     }
 
     fn run(mut self, shared: &FlusherState) {
@@ -236,14 +233,8 @@ impl Flusher {
 
 impl Drop for Flusher {
     fn drop(&mut self) {
+        // In a forked child the thread does not exist, and the parent may have held the lock.
         let Some(thread) = self.thread.take() else { return };
-        if fork::generation() != self.generation {
-            // In a forked child the thread does not exist, and the parent may have held the lock.
-            // Not even the handle may be dropped, which would release what the C library has
-            // already reclaimed.
-            std::mem::forget(thread);
-            return;
-        }
         *self.shared.stop.lock() = true;
         self.shared.stopped.notify_all();
         // If the thread itself drops the flusher (in a closure of `also`), it ends at its next

@@ -46,9 +46,22 @@ const ROOMS: &[Room] = &[
     },
     Room { name: "submeter-tracing", depends_on: &["submeter"], shipped: true },
     Room { name: "submeter-prometheus-client", depends_on: &["submeter"], shipped: true },
-    Room { name: "submeter-otlp", depends_on: &["submeter", "submeter-address"], shipped: true },
-    Room { name: "submeter-bank", depends_on: &["submeter-address"], shipped: true },
-    Room { name: "submeter-fleet", depends_on: &["submeter", "submeter-bank"], shipped: true },
+    // These three have threads: submeter-sys for what a forked child must leave alone.
+    Room {
+        name: "submeter-otlp",
+        depends_on: &["submeter", "submeter-address", "submeter-sys"],
+        shipped: true,
+    },
+    Room {
+        name: "submeter-bank",
+        depends_on: &["submeter-address", "submeter-sys"],
+        shipped: true,
+    },
+    Room {
+        name: "submeter-fleet",
+        depends_on: &["submeter", "submeter-bank", "submeter-sys"],
+        shipped: true,
+    },
     Room { name: "submeter-datafusion", depends_on: &["submeter"], shipped: true },
     Room {
         name: "submeter-cache",
