@@ -541,14 +541,13 @@ impl Line for Fair {
         let mut at = ROOT;
         loop {
             let (place, child) = self.first(at);
-            let node = &mut self.nodes[at];
-            node.now = node.now.max(place);
+            let now = self.nodes[at].now.max(place);
+            self.nodes[at].now = now;
             self.rouse(at);
             if child == OWN {
                 break;
             }
-            let debit = self.debit(at);
-            self.nodes[child].place.settle_debit(debit);
+            self.nodes[child].place.have_turn(now);
             at = child;
         }
         let (&number, _) = self.nodes[at].waiters.first_key_value().expect("its own are ready");

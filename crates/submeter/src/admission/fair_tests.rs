@@ -491,6 +491,34 @@ fn a_newcomer_waits_for_few_turns_of_others() {
     }
 }
 
+/// Groups that waited together during a dear piece of work share evenly from their first turn on.
+///
+/// Each started behind by what a turn was known to take at its own first turn: the first of two was
+/// behind the other by an eighth of the dear piece, for as many turns as that is worth.
+#[test]
+fn newcomers_share_evenly_after_a_dear_piece() {
+    for count in [2, 6, 50] {
+        let (tree, admission) = (tree(), Admission::new(1));
+        let [other, dear] = ["/other", "/dear"].map(|path| tree.create(path).expect("new"));
+        let groups: Vec<_> =
+            (0..count).map(|n| tree.create(&format!("/{n}")).expect("new")).collect();
+        let mut turns = Turns::new(&admission, &other);
+        turns.waiting.clear();
+        turns.join(&dear);
+        // Two each, so that none stops waiting for a moment.
+        (0..2).for_each(|_| groups.iter().for_each(|group| turns.join(group)));
+        assert_eq!(turns.next(1), dear, "it came first");
+        turns.waiting.retain(|(group, _)| *group != dear);
+        let (mut had, mut cost) = (vec![0; count], 1_000_000_000);
+        for _ in 0..20 * count {
+            let next = turns.next(std::mem::replace(&mut cost, 1));
+            had[groups.iter().position(|group| *group == next).expect("one of them")] += 1;
+            let (least, most) = (had.iter().min(), had.iter().max());
+            assert!(most <= least.map(|least| least + 2).as_ref(), "{had:?}");
+        }
+    }
+}
+
 /// A group has its turn soon after newcomers cost a billion times as much.
 ///
 /// The reverse case: until the average is as high, newcomers go before those that have had a turn.

@@ -247,13 +247,14 @@ impl Naive {
             let least = least.expect("at least the group itself");
             let off = fair.tolerance(node) + ROUNDING;
             assert!(at - least <= off, "another has used less");
+            let now = self.0[up].now.max(at);
             if let Some(child) = child.map(|child| &mut self.0[child])
                 && std::mem::take(&mut child.is_new)
             {
-                child.all.ended_at += debit;
+                child.all.ended_at += now - (at - debit);
             }
             let level = &mut self.0[up];
-            level.now = level.now.max(at);
+            level.now = now;
             assert!(level.has_room(), "above a limit");
             level.overdrafts += u64::from(level.is_full());
         }

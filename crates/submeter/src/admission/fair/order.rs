@@ -70,10 +70,13 @@ impl Place {
         if self.is_new { self.at + debit } else { self.at }
     }
 
-    /// Settles a newcomer's debit: now it has its turn.
-    pub(super) fn settle_debit(&mut self, debit: i128) {
-        self.at = self.behind(debit);
-        self.is_new = false;
+    /// Gives a newcomer its first turn at `now`, the time of its level. By then that is where it
+    /// is, unless turns take less than when the time got there: where it is would be a credit over
+    /// the newcomer that had its turn then, for as many turns as the difference is worth.
+    pub(super) fn have_turn(&mut self, now: i128) {
+        if std::mem::take(&mut self.is_new) {
+            self.at = now;
+        }
     }
 
     /// Starts it at `now`, the time of its level, unless it has taken part until now.
@@ -143,9 +146,9 @@ impl Fair {
     /// Returns how far a newcomer below a node starts behind: one turn of its siblings. Otherwise
     /// groups made for one request each would forever go before those that have had a turn.
     ///
-    /// The debit follows what a turn is known to take while the newcomer waits, and is settled when
-    /// it has its own turn. With the value known at its arrival, it could wait for millions of
-    /// turns, each of which costs a millionth of those before.
+    /// The debit follows what a turn is known to take while the newcomer waits. With the value known
+    /// at its arrival, it could wait for millions of turns, each of which costs a millionth of those
+    /// before.
     pub(in crate::admission) fn debit(&self, up: usize) -> i128 {
         self.nearest(up, |node| node.turn).unwrap_or(TURN_FIRST)
     }
