@@ -36,7 +36,7 @@
 //! With half, on two CPUs that ten other threads wanted, weights of 1 and 3 shared as 37 to 63.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::iter::successors;
+use std::iter::{once, successors};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -96,8 +96,8 @@ pub(super) struct Fair {
     next_turn: u64,
     /// How many nodes have a limit.
     limited: usize,
-    /// The nodes in whose groups something waits, by the number of waiters.
-    lengths: BTreeSet<(usize, usize)>,
+    /// In how many groups something waits.
+    queues: usize,
     deadlines: BTreeSet<(Instant, u64, usize)>,
     /// The outcomes of waits, until the waiters ask for them.
     outcomes: HashMap<u64, Outcome, RandomState>,
@@ -127,6 +127,8 @@ struct Node {
     is_timed: bool,
     /// In the group and below.
     waiting: usize,
+    /// The children in which something waits, by how much.
+    longest: BTreeSet<(usize, usize)>,
     /// How many nodes have this one as `up`.
     below: usize,
     /// Its position among its siblings, and that of the group's own waiters among its children.
@@ -186,7 +188,7 @@ impl Fair {
             next_number: 0,
             next_turn: 0,
             limited: 0,
-            lengths: BTreeSet::new(),
+            queues: 0,
             deadlines: BTreeSet::new(),
             outcomes: HashMap::default(),
             pace: Pace::default(),
@@ -240,7 +242,6 @@ impl Fair {
         used: Option<u64>,
         has_place: bool,
     ) -> Result<u64, Why> {
-        let length = self.nodes[at].waiters.len();
         let refusal = if self.nodes[at].kept.is_none() {
             Some(Why::Killed)
         } else if has_place && self.would_enter(at) {
@@ -248,9 +249,9 @@ impl Fair {
             None
         } else if deadline.is_some_and(|deadline| deadline <= self.now) {
             Some(Why::Late)
-        } else if length >= self.bounds.by_group {
+        } else if self.nodes[at].waiters.len() >= self.bounds.by_group {
             Some(Why::FullForGroup)
-        } else if self.nodes[ROOT].waiting >= self.bounds.all && !self.make_room(length) {
+        } else if self.nodes[ROOT].waiting >= self.bounds.all && !self.make_room(at) {
             Some(Why::Full)
         } else {
             None
@@ -268,8 +269,7 @@ impl Fair {
             node.seen = node.seen.max(used.unwrap_or(0));
         }
         node.waiters.insert(number, Waiter { waker, deadline });
-        self.resize(at, length);
-        self.on_path(at, |node| node.waiting += 1);
+        self.count_waiting(at, 1);
         if let Some(deadline) = deadline {
             self.deadlines.insert((deadline, number, at));
         }
@@ -292,16 +292,37 @@ impl Fair {
         path.all(Node::has_room)
     }
 
-    /// Evicts the latest waiter of the longest group, if that group has more than the one with
-    /// `length` will have. So a tenant that fills the queue takes no places from others.
-    fn make_room(&mut self, length: usize) -> bool {
-        let Some(&(longest, at)) = self.lengths.last() else { return false };
-        if longest <= length + 1 {
-            return false;
+    /// Makes room for a waiter of a node's group: at the first level at which another branch has
+    /// more waiters than its own will have, the latest waiter of the longest queue there is
+    /// evicted. So a tenant that fills the queue takes no places from others, by however many
+    /// groups of its own it does so.
+    fn make_room(&mut self, at: usize) -> bool {
+        let above = |&at: &usize| (at != ROOT).then(|| self.nodes[at].up);
+        let mut own: Vec<_> = once(OWN).chain(successors(Some(at), above)).collect();
+        let mut up = own.pop().expect("the root node");
+        while let Some(branch) = own.pop() {
+            let Some(&(most, longest)) = self.nodes[up].longest.last() else { return false };
+            let length = match branch {
+                OWN => self.nodes[up].waiters.len(),
+                _ => self.nodes[branch].waiting,
+            };
+            if most > length + 1 {
+                self.evict(up, longest);
+                return true;
+            }
+            up = branch;
         }
-        let latest = *self.nodes[at].waiters.keys().next_back().expect("as many as its length");
+        false
+    }
+
+    /// Evicts the latest waiter of the longest queue in a child of a node.
+    fn evict(&mut self, mut at: usize, mut child: usize) {
+        while child != OWN {
+            at = child;
+            child = self.nodes[at].longest.last().expect("something waits in it").1;
+        }
+        let latest = *self.nodes[at].waiters.keys().next_back().expect("its own wait");
         self.fail(at, latest, Why::Displaced);
-        true
     }
 
     /// Takes the outcome of a wait, whose deadline is `deadline` from now on. If it still waits,
@@ -402,22 +423,32 @@ impl Fair {
 
     /// Removes a waiter; `settle` must follow.
     fn unlink(&mut self, at: usize, number: u64) -> Option<Waiter> {
-        let length = self.nodes[at].waiters.len();
         let waiter = self.nodes[at].waiters.remove(&number)?;
-        self.resize(at, length);
-        self.on_path(at, |node| node.waiting -= 1);
+        self.count_waiting(at, -1);
         if let Some(deadline) = waiter.deadline {
             self.deadlines.remove(&(deadline, number, at));
         }
         Some(waiter)
     }
 
-    /// Updates `lengths` for a node's group, whose number of waiters was `before`.
-    fn resize(&mut self, at: usize, before: usize) {
-        self.lengths.remove(&(before, at));
-        let length = self.nodes[at].waiters.len();
-        if length > 0 {
-            self.lengths.insert((length, at));
+    /// Counts a waiter that a node's group has gained or lost, there and above.
+    fn count_waiting(&mut self, mut at: usize, by: isize) {
+        let (mut child, mut after) = (OWN, self.nodes[at].waiters.len());
+        let mut before = after.wrapping_add_signed(-by);
+        self.queues = self.queues + usize::from(after > 0) - usize::from(before > 0);
+        loop {
+            let node = &mut self.nodes[at];
+            node.longest.remove(&(before, child));
+            if after > 0 {
+                node.longest.insert((after, child));
+            }
+            before = node.waiting;
+            after = before.wrapping_add_signed(by);
+            node.waiting = after;
+            if at == ROOT {
+                return;
+            }
+            (child, at) = (at, node.up);
         }
     }
 
@@ -495,7 +526,7 @@ impl Fair {
         let before = match why {
             Why::Killed | Why::Abandoned => return None,
             // One of each group is admitted before the next one of this group.
-            Why::FullForGroup | Why::Displaced => self.lengths.len(),
+            Why::FullForGroup | Why::Displaced => self.queues,
             Why::Full | Why::Late => self.waiting() + 1,
         };
         let after = self.pace.interval?.saturating_mul(u32::try_from(before).unwrap_or(u32::MAX));
@@ -505,10 +536,14 @@ impl Fair {
     /// In a child of a fork: forgets the parent's waiters, whose wakers may belong to a runtime
     /// that does not exist here, and subscribes to kills again.
     pub(super) fn forget_waiting(&mut self, watch: &mut dyn FnMut(&Group) -> Option<u64>) {
-        while let Some(&(_, at)) = self.lengths.last() {
-            let (&number, _) = self.nodes[at].waiters.first_key_value().expect("it has a length");
-            std::mem::forget(self.unlink(at, number));
-            self.settle(at);
+        for at in 0..self.nodes.len() {
+            // The last one may remove nodes.
+            while let Some(node) = self.nodes.get(at)
+                && let Some((&number, _)) = node.waiters.first_key_value()
+            {
+                std::mem::forget(self.unlink(at, number));
+                self.settle(at);
+            }
         }
         let mut killed = Vec::new();
         for node in &mut self.nodes {

@@ -467,15 +467,16 @@ impl Admission {
 impl AdmissionBuilder {
     /// Sets how many may wait in all groups together; the default is 10,000.
     ///
-    /// When that many wait already, a newcomer displaces the latest waiter of the group that has
-    /// most of them, unless its own group has as many. A tenant that fills the queue takes no
-    /// places from others.
+    /// When that many wait already, a newcomer displaces the latest waiter of the child that has
+    /// most of them, unless its own branch has as many; so at each level from the root down. A
+    /// tenant that fills the queue takes no places from others, by however many groups below it.
     pub fn waiting_max(mut self, waiting_max: usize) -> AdmissionBuilder {
         self.bounds.all = waiting_max;
         self
     }
 
-    /// Sets how many may wait in one group; by default there is no such bound.
+    /// Sets how many may wait in one group itself, apart from those below it; by default there is
+    /// no such bound.
     pub fn waiting_max_by_group(mut self, waiting_max: usize) -> AdmissionBuilder {
         self.bounds.by_group = waiting_max;
         self

@@ -155,6 +155,43 @@ impl Naive {
         self.path(index).into_iter().all(|at| self.0[at].has_room())
     }
 
+    /// How many wait in a level and below.
+    fn waiting(&self, at: usize) -> usize {
+        let below = self.children(at).map(|child| self.waiting(child)).sum::<usize>();
+        self.0[at].waiters.len() + below
+    }
+
+    /// The branches of a level by their waiters: its children, and itself for its own.
+    fn branches(&self, up: usize) -> Vec<(usize, usize)> {
+        let children = self.children(up).map(|child| (self.waiting(child), child));
+        children.chain([(self.0[up].waiters.len(), up)]).collect()
+    }
+
+    /// Returns the levels of which one loses its latest waiter if one more joins a level where the
+    /// queue is full.
+    fn displaced(&self, index: usize) -> Vec<usize> {
+        let mut path = self.path(index);
+        path.insert(0, index);
+        while let [.., branch, up] = path[..] {
+            let branches = self.branches(up);
+            let most = branches.iter().max().expect("its own at least").0;
+            let own = branches.iter().find(|(_, of)| *of == branch).expect("on the path").0;
+            if most > own + 1 {
+                return self.longest(up);
+            }
+            path.pop();
+        }
+        Vec::new()
+    }
+
+    /// Returns the levels in which the queue is longest, by the branches that are longest.
+    fn longest(&self, up: usize) -> Vec<usize> {
+        let branches = self.branches(up);
+        let most = branches.iter().max().expect("its own at least").0;
+        let longest = branches.into_iter().filter(|(length, _)| *length == most);
+        longest.flat_map(|(_, of)| if of == up { vec![up] } else { self.longest(of) }).collect()
+    }
+
     /// Whether all work has to use the line.
     fn is_needed(&self) -> bool {
         self.0.iter().any(|level| !level.waiters.is_empty() || level.limit.is_some())

@@ -151,23 +151,29 @@ fn a_queue_that_is_dropped_lets_go_of_all_groups() {
     killed.released_blocking(LONG).expect("nothing holds it");
 }
 
+/// A tenant that fills the queue displaces itself, whether it waits in one group or in many.
 #[test]
 fn who_fills_the_queue_takes_no_others_places() {
-    let (tree, admission) = (tree(), Admission::builder(1).waiting_max(4).build());
-    let [heavy, light] = ["/heavy", "/light"].map(|path| tree.create(path).expect("new"));
-    let _held = admission.try_acquire(tree.root()).expect("free");
-    let mut of_heavy: Vec<_> = (0..4).map(|_| waits(&admission, &heavy)).collect();
-    let mut fifth = pin!(admission.acquire(&heavy));
-    assert!(matches!(poll(&mut fifth), Poll::Ready(Err(error)) if error.is_full()));
-    let of_light: Vec<_> = (0..2).map(|_| waits(&admission, &light)).collect();
-    let mut third = pin!(admission.acquire(&light));
-    assert!(matches!(poll(&mut third), Poll::Ready(Err(error)) if error.is_full()));
-    let ended = of_heavy.iter_mut().map(|acquire| match poll(&mut acquire.as_mut()) {
-        Poll::Ready(ended) => ended.is_err_and(|error| error.is_displaced()),
-        Poll::Pending => false,
-    });
-    assert_eq!(ended.collect::<Vec<_>>(), [false, false, true, true], "the latest of the longest");
-    assert_eq!((admission.waiting_in(&heavy), of_light.len()), (2, 2));
+    for path in [|_| "/heavy".to_owned(), |n| format!("/heavy/{n}")] as [fn(u32) -> String; 2] {
+        let (tree, admission) = (tree(), Admission::builder(1).waiting_max(4).build());
+        let heavy: Vec<_> = (0..5).map(|n| tree.get_or_create(&path(n)).expect("a path")).collect();
+        let light = tree.create("/light").expect("new");
+        let _held = admission.try_acquire(tree.root()).expect("free");
+        let mut of_heavy: Vec<_> = heavy[..4].iter().map(|it| waits(&admission, it)).collect();
+        let mut fifth = pin!(admission.acquire(&heavy[4]));
+        assert!(matches!(poll(&mut fifth), Poll::Ready(Err(error)) if error.is_full()));
+        let of_light: Vec<_> = (0..2).map(|_| waits(&admission, &light)).collect();
+        let mut third = pin!(admission.acquire(&light));
+        assert!(matches!(poll(&mut third), Poll::Ready(Err(error)) if error.is_full()));
+        let ended = of_heavy.iter_mut().map(|acquire| match poll(&mut acquire.as_mut()) {
+            Poll::Ready(ended) => ended.is_err_and(|error| error.is_displaced()),
+            Poll::Pending => false,
+        });
+        let ended: Vec<_> = ended.collect();
+        assert_eq!(ended, [false, false, true, true], "the latest of the longest");
+        let of_heavy = tree.get("/heavy").expect("it is there");
+        assert_eq!((admission.waiting_in(&of_heavy), of_light.len()), (2, 2));
+    }
 }
 
 #[test]

@@ -176,10 +176,8 @@ impl Storm {
         let has_place = self.in_flight.len() < self.places as usize;
         let joined = self.fair.join(group, waker, deadline, used, has_place, &mut watch);
         let will_wait = !has_place || !self.naive.would_enter(index);
-        let lengths = self.naive.0.iter().map(|level| level.waiters.len());
-        let (own, longest) = (self.naive.0[index].waiters.len(), lengths.clone().max());
-        let longest = longest.expect("the root's at least");
-        let is_full = lengths.sum::<usize>() >= self.bounds.all;
+        let own = self.naive.0[index].waiters.len();
+        let is_full = self.naive.waiting(0) >= self.bounds.all;
         let expected = if !will_wait {
             None
         } else if deadline.is_some_and(|deadline| deadline <= self.now) {
@@ -187,19 +185,16 @@ impl Storm {
         } else if own >= self.bounds.by_group {
             Some(Why::FullForGroup)
         } else {
-            (is_full && longest <= own + 1).then_some(Why::Full)
+            (is_full && self.naive.displaced(index).is_empty()).then_some(Why::Full)
         };
         assert_eq!(joined.err(), expected);
         let Ok(number) = joined else { return };
         if is_full && will_wait {
-            let fair = &mut self.fair;
-            let mut is_displaced =
-                |number: &u64| fair.take_outcome(*number) == Some(Outcome::Failed(Why::Displaced));
-            let longest = self.naive.0.iter_mut().filter(|level| level.waiters.len() == longest);
-            let found = longest.map(|level| &mut level.waiters).find_map(|waiters| {
-                waiters.last().is_some_and(&mut is_displaced).then(|| waiters.pop())
+            let displaced = self.naive.displaced(index).into_iter().find(|&level| {
+                let latest = self.naive.0[level].waiters.last().expect("it has most");
+                self.fair.take_outcome(*latest) == Some(Outcome::Failed(Why::Displaced))
             });
-            assert!(found.is_some(), "the latest of one that has most");
+            self.naive.0[displaced.expect("the latest of one that has most")].waiters.pop();
         }
         self.naive.0[index].waiters.push(number);
         self.deadlines.extend(deadline.map(|deadline| (number, deadline)));
