@@ -404,7 +404,7 @@ impl Path for Arc<NodeInner> {
     fn serve(&self) {
         self.tree.waiting.change(|queue, woken| {
             self.look_at_stalls();
-            queue.serve(woken);
+            queue.serve(self.levels(), woken);
         });
     }
 

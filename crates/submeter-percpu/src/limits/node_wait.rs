@@ -329,6 +329,34 @@ mod tests {
         assert_eq!(mail.poll_charge(third, 20, &mut context), Poll::Ready(Ok(())));
     }
 
+    /// A release, a newcomer and a charge that gives up try the charges that wait for their own
+    /// levels, however many wait elsewhere.
+    #[test]
+    fn only_charges_of_the_same_levels_are_tried() {
+        let root = LimitNode::root(Area::common().expect("an area"));
+        let nodes: Vec<_> = (0..100).map(|_| root.child()).collect();
+        let mut context = Context::from_waker(Waker::noop());
+        let mut turns: Vec<_> = nodes.iter().map(|_| LimitTurn::default()).collect();
+        nodes.iter().for_each(|node| _ = node.set_limit(1));
+        for (node, turn) in zip(&nodes, &mut turns) {
+            node.try_charge(1).expect("it fits");
+            assert!(node.poll_charge(turn, 1, &mut context).is_pending());
+        }
+        let tries = || root.node().waiting().with(|queue| queue.tries).expect("nobody has it");
+        assert_eq!(tries(), 100, "each newcomer once");
+        nodes[7].release(1);
+        assert_eq!(nodes[7].poll_charge(&mut turns[7], 1, &mut context), Poll::Ready(Ok(())));
+        nodes[8].end_turn(&mut turns[8], 1);
+        assert_eq!(tries(), 101);
+        // A limit that all share holds up the next ones, behind the first.
+        root.set_limit(99);
+        assert!(nodes[8].poll_charge(&mut turns[8], 1, &mut context).is_pending());
+        nodes.iter().skip(9).take(5).for_each(|node| _ = node.set_limit(3));
+        root.set_limit(103);
+        let granted = |at: &usize| nodes[*at].usage().current == 2;
+        assert_eq!((8..15).filter(granted).collect::<Vec<_>>(), [9, 10, 11]);
+    }
+
     /// A timeout asks for room until there is some or none can be had.
     #[test]
     fn a_timeout_asks_for_room_again_and_again() {

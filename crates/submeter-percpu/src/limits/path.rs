@@ -31,7 +31,7 @@ pub(crate) trait Path: Sized {
     fn join(&self, open: &mut dyn FnMut() -> bool);
     fn common(&self) -> &Common;
     fn waits_have_ended(&self) -> bool;
-    /// Tries the waiting charges again.
+    /// Tries the charges that wait at a level of this path again.
     fn serve(&self);
     /// Does the same as [`serve`](Self::serve), after a limit or its mode has changed.
     fn reconsider(&self);

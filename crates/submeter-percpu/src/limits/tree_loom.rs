@@ -71,7 +71,7 @@ impl Path for At {
         false
     }
     fn serve(&self) {
-        self.0.queue.lock().unwrap().serve(&mut Vec::new());
+        self.0.queue.lock().unwrap().serve(self.levels(), &mut Vec::new());
     }
     fn reconsider(&self) {
         self.0.queue.lock().unwrap().reconsider(&mut Vec::new());

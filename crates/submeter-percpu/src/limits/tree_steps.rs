@@ -181,7 +181,7 @@ impl Path for At {
         step();
         self.0.queue(|queue| {
             self.note_holders();
-            queue.serve(&mut Vec::new());
+            queue.serve(self.levels(), &mut Vec::new());
         });
     }
     fn reconsider(&self) {

@@ -3,12 +3,17 @@
 //! A thread that gives something back, raises a limit or stops waiting tries the waiting charges in
 //! turn. It wakes only charges that are granted or never can be: a granted charge is held before
 //! its owner knows. A charge that does not fit holds up every charge behind it whose path shares
-//! the level that refused it; others pass. Rejected: waking the first and letting it try itself.
-//! Until it runs, charges that do not wait take the room it was woken for, and each release wakes
-//! it again.
+//! the level that refused it; others pass. So each charge waits at one level, and only what changes
+//! there is a reason to try it: however many groups wait, a release tries those that wait for its
+//! own levels.
+//!
+//! Rejected: waking the first and letting it try itself. Until it runs, charges that do not wait
+//! take the room it was woken for, and each release wakes it again. Also rejected: trying all in
+//! turn. Each of four thousand groups at its own limit then waits for four thousand tries.
 
 #[cfg(not(loom))]
 use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
 
 #[cfg(not(loom))]
@@ -25,17 +30,24 @@ use crate::wake::wake_all;
 /// The waiting charges of one tree, the oldest first.
 #[derive(Debug)]
 pub(crate) struct Queue<P> {
-    /// The waiting charges, in order of their numbers.
-    entries: Vec<Entry<P>>,
+    /// Those that wait, and those whose owners have not asked yet, by their numbers.
+    entries: BTreeMap<u64, Entry<P>>,
+    /// The numbers of those that wait, by the address of the level that they wait at: the one that
+    /// refused them, or at which an earlier one waits. A charge that waits keeps its path.
+    waiting: BTreeMap<usize, BTreeSet<u64>>,
     next: u64,
+    /// How often a charge was tried.
+    #[cfg(test)]
+    pub(super) tries: u64,
 }
 
 #[derive(Debug)]
 struct Entry<P> {
-    number: u64,
     path: P,
     n: u64,
     waker: Waker,
+    /// The address of the level that it waits at.
+    behind: usize,
     /// The level at which it announced that it waits.
     at: Option<usize>,
     /// Whether its wait is recorded.
@@ -62,7 +74,13 @@ impl Failure {
 
 impl<P> Default for Queue<P> {
     fn default() -> Queue<P> {
-        Queue { entries: Vec::new(), next: 0 }
+        Queue {
+            entries: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            next: 0,
+            #[cfg(test)]
+            tries: 0,
+        }
     }
 }
 
@@ -72,12 +90,14 @@ impl<P: Path> Queue<P> {
     pub(crate) fn push(&mut self, path: P, n: u64, waker: Waker) -> u64 {
         let number = self.next;
         self.next += 1;
-        let outcome = None;
+        let (behind, outcome) = (address(path.level()), None);
         let mut entry =
-            Entry { number, path, n, waker, at: None, waits: false, asks: false, outcome };
+            Entry { path, n, waker, behind, at: None, waits: false, asks: false, outcome };
         // Checked here, because a charge behind others is not tried.
-        entry.fail_if_hopeless();
-        self.entries.push(entry);
+        if !entry.fail_if_hopeless() {
+            self.waiting.entry(behind).or_default().insert(number);
+        }
+        self.entries.insert(number, entry);
         number
     }
 
@@ -85,8 +105,7 @@ impl<P: Path> Queue<P> {
     /// exchanged for the previous waker: dropping that one may drop another waiting charge, so it
     /// must not happen under the lock.
     pub(crate) fn poll(&mut self, number: u64, waker: &mut Waker) -> Polled {
-        let Some(place) = self.place(number) else { return Polled::Unknown };
-        let entry = &mut self.entries[place];
+        let Some(entry) = self.entries.get_mut(&number) else { return Polled::Unknown };
         match entry.outcome {
             None => {
                 entry.begin_wait();
@@ -94,7 +113,7 @@ impl<P: Path> Queue<P> {
                 Polled::Waits
             }
             Some(outcome) => {
-                self.entries.remove(place);
+                self.entries.remove(&number);
                 Polled::Done(outcome)
             }
         }
@@ -104,9 +123,9 @@ impl<P: Path> Queue<P> {
     /// hold it up, or `None` if it no longer waits.
     #[cfg(not(loom))]
     pub(crate) fn wanted(&self, number: u64) -> Option<Vec<u64>> {
-        let (last, before) = self.entries[..=self.place(number)?].split_last()?;
-        let last = Some(last).filter(|entry| entry.outcome.is_none())?;
-        let before = before.iter().filter(|entry| entry.outcome.is_none() && !entry.asks);
+        let last = self.entries.get(&number).filter(|entry| entry.outcome.is_none())?;
+        let before = self.entries.range(..number).map(|(_, entry)| entry);
+        let before = before.filter(|entry| entry.outcome.is_none() && !entry.asks);
         let wanted = last.path.levels().map(|level| {
             let has = |path: &P| path.levels().any(|at| std::ptr::eq(at, level));
             let before = before.clone().filter(|entry| has(&entry.path));
@@ -119,18 +138,18 @@ impl<P: Path> Queue<P> {
     /// serve the waiting charges.
     #[cfg(not(loom))]
     pub(crate) fn set_asks(&mut self, number: u64, asks: bool) {
-        if let Some(place) = self.place(number) {
-            self.entries[place].asks = asks;
+        if let Some(entry) = self.entries.get_mut(&number) {
+            entry.asks = asks;
         }
     }
 
     /// Stops a charge from waiting. The caller must then serve the charges behind it.
     pub(crate) fn cancel(&mut self, number: u64) -> Cancelled {
-        let Some(place) = self.place(number) else {
+        let held_up = self.held_up(number);
+        let Some(mut entry) = self.entries.remove(&number) else {
             return Cancelled::Waited(None, Waker::noop().clone());
         };
-        let held_up = self.held_up(place);
-        let mut entry = self.entries.remove(place);
+        self.forget(number, entry.behind);
         entry.leave();
         entry.end_wait();
         match entry.outcome {
@@ -142,54 +161,105 @@ impl<P: Path> Queue<P> {
 
     /// Returns the level at which a charge that would fit by itself is held up behind another, by
     /// the rules of [`serve`](Self::serve).
-    fn held_up(&self, place: usize) -> Option<Failure> {
-        let entry = &self.entries[place];
+    fn held_up(&self, number: u64) -> Option<Failure> {
+        let entry = self.entries.get(&number)?;
         let is_full =
             |level: &Level| level.mode() == LimitMode::Enforced && !level.has_room(entry.n);
         if entry.path.levels().any(is_full) {
             return None;
         }
-        let before = self.entries[..place].iter();
-        let before = before.filter(|before| before.outcome.is_none() && !before.asks);
-        let mut waited_for = before.filter_map(|before| before.path.levels().nth(before.at?));
-        let index = waited_for
-            .find_map(|level| entry.path.levels().position(|at| std::ptr::eq(at, level)))?;
+        let levels = entry.path.levels().enumerate();
+        let (_, index) =
+            levels.filter_map(|(at, level)| Some((self.ahead(number, level)?, at))).min()?;
         let refusal = entry.path.levels().nth(index).expect("found there").refusal();
         Some(Failure { index, refusal, cause: Cause::Behind })
     }
 
-    /// Does the same as [`serve`](Self::serve), after a limit or its mode has changed or waits of
-    /// groups end: charges that can never be granted no longer wait, whatever is ahead of them.
-    pub(crate) fn reconsider(&mut self, woken: &mut Vec<Waker>) {
-        for entry in self.entries.iter_mut().filter(|entry| entry.outcome.is_none()) {
-            if entry.fail_if_hopeless() {
-                woken.push(entry.take_waker());
-            }
-        }
-        self.serve(woken);
+    /// Returns the first charge before `number` that waits at a level, and whose owner is not
+    /// making room for it.
+    fn ahead(&self, number: u64, level: &Level) -> Option<u64> {
+        let mut before = self.waiting.get(&address(level))?.range(..number);
+        before.find(|before| !self.entries[before].asks).copied()
     }
 
-    /// Tries the waiting charges in turn. Adds the wakers to wake after the lock is released to
-    /// `woken`.
-    pub(crate) fn serve(&mut self, woken: &mut Vec<Waker>) {
-        let mut full: Vec<*const Level> = Vec::new();
-        for entry in self.entries.iter_mut().filter(|entry| entry.outcome.is_none()) {
-            if entry.path.levels().any(|level| full.contains(&std::ptr::from_ref(level))) {
+    /// Does the same as [`serve`](Self::serve) at all levels, after a limit or its mode has changed
+    /// or waits of groups end: charges that can never be granted no longer wait, whatever is ahead
+    /// of them.
+    pub(crate) fn reconsider(&mut self, woken: &mut Vec<Waker>) {
+        let mut levels = Vec::new();
+        for (&number, entry) in &mut self.entries {
+            if entry.outcome.is_some() {
                 continue;
             }
-            let Some(level) = entry.attempt() else {
+            levels.push(entry.behind);
+            if entry.fail_if_hopeless() {
                 woken.push(entry.take_waker());
-                continue;
-            };
-            if entry.asks {
-                continue;
+                forget(&mut self.waiting, number, entry.behind);
             }
-            if entry.path.levels().last().is_some_and(|root| std::ptr::eq(root, level)) {
-                // Every charge is behind it.
-                break;
-            }
-            full.push(level);
         }
+        for level in levels {
+            self.serve_at(level, woken);
+        }
+    }
+
+    /// Tries the charges that wait at the levels of a path, each level's in turn. Adds the wakers to
+    /// wake after the lock is released to `woken`.
+    ///
+    /// Whoever gives something back, stops waiting or has joined calls it with its own path: those
+    /// that wait elsewhere wait for others. Stock that a charge gave back, of whatever leaves, was
+    /// below no level that is waited for.
+    pub(crate) fn serve<'a>(
+        &mut self,
+        levels: impl Iterator<Item = &'a Level>,
+        woken: &mut Vec<Waker>,
+    ) {
+        for level in levels {
+            self.serve_at(address(level), woken);
+        }
+    }
+
+    fn serve_at(&mut self, level: usize, woken: &mut Vec<Waker>) {
+        let mut from = 0;
+        while let Some(waiting) = self.waiting.get(&level)
+            && let Some(&number) = waiting.range(from..).next()
+        {
+            from = number + 1;
+            let behind = self.attempt(number);
+            let entry = self.entries.get_mut(&number).expect("it waits");
+            if behind == Some(level) && !entry.asks {
+                // Every other one here is behind it.
+                return;
+            }
+            if behind == Some(level) {
+                continue;
+            }
+            entry.behind = behind.unwrap_or(level);
+            match behind {
+                None => woken.push(entry.take_waker()),
+                Some(other) => _ = self.waiting.entry(other).or_default().insert(number),
+            }
+            self.forget(number, level);
+        }
+    }
+
+    /// Tries a charge, unless it is behind another. Returns the level that it waits at now; `None`
+    /// if it has an outcome.
+    fn attempt(&mut self, number: u64) -> Option<usize> {
+        #[cfg(test)]
+        {
+            self.tries += 1;
+        }
+        let entry = &self.entries[&number];
+        let ahead = entry.path.levels().find(|level| self.ahead(number, level).is_some());
+        if let Some(level) = ahead {
+            return Some(address(level));
+        }
+        let entry = self.entries.get_mut(&number).expect("it waits");
+        entry.attempt().map(address)
+    }
+
+    fn forget(&mut self, number: u64, level: usize) {
+        forget(&mut self.waiting, number, level);
     }
 
     /// Forgets the charges that waited when a fork copied this process: their wakers may belong to
@@ -197,9 +267,10 @@ impl<P: Path> Queue<P> {
     /// granted and not taken yet stays, and numbers continue, so that no two charges have the same.
     #[cfg(not(loom))]
     pub(crate) fn forget_waiting(&mut self) {
-        for mut entry in std::mem::take(&mut self.entries) {
+        self.waiting.clear();
+        for (number, mut entry) in std::mem::take(&mut self.entries) {
             if entry.outcome.is_some() {
-                self.entries.push(entry);
+                self.entries.insert(number, entry);
                 continue;
             }
             entry.leave();
@@ -209,9 +280,18 @@ impl<P: Path> Queue<P> {
             std::mem::forget(waker);
         }
     }
+}
 
-    fn place(&self, number: u64) -> Option<usize> {
-        self.entries.binary_search_by_key(&number, |entry| entry.number).ok()
+fn address(level: &Level) -> usize {
+    std::ptr::from_ref(level).addr()
+}
+
+fn forget(waiting: &mut BTreeMap<usize, BTreeSet<u64>>, number: u64, level: usize) {
+    if let Some(there) = waiting.get_mut(&level) {
+        there.remove(&number);
+        if there.is_empty() {
+            waiting.remove(&level);
+        }
     }
 }
 
@@ -234,7 +314,7 @@ pub(crate) enum Cancelled {
 
 impl<P: Path> Entry<P> {
     /// Tries the charge. Returns the level that has no room; otherwise there is an outcome.
-    fn attempt(&mut self) -> Option<*const Level> {
+    fn attempt(&mut self) -> Option<&Level> {
         loop {
             let mut effects = Effects::default();
             let decided = decide(&self.path, self.n, false, &mut effects);
@@ -253,10 +333,10 @@ impl<P: Path> Entry<P> {
                     return None;
                 }
             };
-            let level = self.path.levels().nth(index).expect("it refused");
             if self.at == Some(index) {
-                return Some(std::ptr::from_ref(level));
+                return self.path.levels().nth(index);
             }
+            let level = self.path.levels().nth(index).expect("it refused");
             // Then once more: amounts given back before this went unseen.
             self.path.common().await_room(level);
             self.leave();

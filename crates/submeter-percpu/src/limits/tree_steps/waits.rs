@@ -189,7 +189,7 @@ fn where_leaves_cannot_be_visited_nobody_waits() {
     start(&[Limit(103), Interrupt]).into_iter().for_each(perform);
     let push = |queue: &mut Queue<At>| {
         let number = queue.push(at(&tree, 0), 3, Waker::noop().clone());
-        queue.serve(&mut Vec::new());
+        queue.serve(at(&tree, 0).levels(), &mut Vec::new());
         queue.poll(number, &mut Waker::noop().clone())
     };
     let polled = tree.queue(push).expect("nobody has it");
