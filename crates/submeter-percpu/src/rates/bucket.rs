@@ -1,4 +1,4 @@
-//! The words of a bucket, and takes from several buckets, without a clock.
+//! The words of a bucket, without a clock.
 
 use super::share::{Contenders, Share};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -223,7 +223,7 @@ pub(super) struct Bucket {
 }
 
 /// The answer of a bucket to a take.
-enum Answer {
+pub(super) enum Answer {
     /// There is no rate.
     Free,
     Granted(Taken),
@@ -231,15 +231,15 @@ enum Answer {
 }
 
 #[derive(Clone, Copy)]
-struct Refusal {
+pub(super) struct Refusal {
     /// The time after which the take would be granted; `None` if never, as far as the rate knows.
-    wait_ns: Option<u64>,
-    terms: Terms,
-    by_share: bool,
+    pub(super) wait_ns: Option<u64>,
+    pub(super) terms: Terms,
+    pub(super) by_share: bool,
 }
 
 /// A take from a bucket, with everything that its give-back needs.
-struct Taken {
+pub(super) struct Taken {
     sets: u64,
     cost_ns: u64,
     now_ns: u64,
@@ -267,9 +267,16 @@ impl Bucket {
         self.mode.load(Ordering::Relaxed) != ENFORCED
     }
 
+    /// Whether it is soft, and would have refused the latest request that was checked.
+    #[inline]
+    pub(super) fn is_beyond(&self) -> bool {
+        // Relaxed: see `set_soft`.
+        self.mode.load(Ordering::Relaxed) == BEYOND
+    }
+
     /// Records, if it is soft, whether an enforced one would refuse the request.
     #[inline]
-    fn note(&self, refuses: bool) {
+    pub(super) fn note(&self, refuses: bool) {
         let [from, to] = if refuses { [SOFT, BEYOND] } else { [BEYOND, SOFT] };
         // Relaxed, all: see `set_soft`. By exchange, since it may be enforced in the meantime.
         let (relaxed, now) = (Ordering::Relaxed, self.mode.load(Ordering::Relaxed));
@@ -353,7 +360,7 @@ impl Bucket {
 
     /// Takes `n`, or only checks whether it could, on behalf of the level below if the take comes
     /// through one.
-    fn take(
+    pub(super) fn take(
         &self,
         n: u64,
         below: Option<&Bucket>,
@@ -396,16 +403,10 @@ impl Bucket {
     }
 
     /// Takes `n` whether there is that much or not, on behalf of the level below if the take comes
-    /// through one. From a soft bucket it takes nothing after a check that an enforced one would
-    /// have refused, since an enforced one would not have admitted the work. Rejected: a soft
-    /// bucket that owes nothing, since it would have earned something by the next check, however
-    /// little, and would count nothing. Also rejected: a mark that work carries from its check to
-    /// its spending, since CPU time is spent for a group and not for a piece of work. Concurrent
-    /// pieces of work may therefore be taken for one another.
-    fn spend(&self, n: u64, below: Option<&Bucket>, now: impl FnOnce() -> u64) {
+    /// through one.
+    pub(super) fn spend(&self, n: u64, below: Option<&Bucket>, now: impl FnOnce() -> u64) {
         let (mut word, mut terms) = self.look();
-        // Relaxed: see `set_soft`.
-        if terms.is_none() || self.mode.load(Ordering::Relaxed) == BEYOND {
+        if terms.is_none() {
             return;
         }
         let now_ns = now();
@@ -429,7 +430,7 @@ impl Bucket {
     }
 
     /// Gives back only as much as it must: see the module.
-    fn give_back(&self, taken: &Taken, clock: &impl Fn() -> u64) {
+    pub(super) fn give_back(&self, taken: &Taken, clock: &impl Fn() -> u64) {
         loop {
             let word = self.word();
             // Another rate was set, which has counted the taken amount as used.
@@ -451,7 +452,7 @@ impl Bucket {
     ///
     /// Nothing is reported twice, since each report begins where the previous one ended; concurrent
     /// refusals may miss a part.
-    fn throttle(&self, now_ns: u64, until_ns: u64) -> u64 {
+    pub(super) fn throttle(&self, now_ns: u64, until_ns: u64) -> u64 {
         // Relaxed, all: a statistic.
         let known_ns = self.throttled_until_ns.load(Ordering::Relaxed);
         let end_ns = known_ns.max(until_ns).min(now_ns + AHEAD_NS);
@@ -460,140 +461,5 @@ impl Bucket {
         self.throttled_until_ns.fetch_max(until_ns, Ordering::Relaxed);
         let of_before_ns = known_ns.min(end_ns).saturating_sub(reported_ns);
         of_before_ns + end_ns.saturating_sub(reported_ns.max(known_ns).max(now_ns))
-    }
-}
-
-/// Takes `n` from every bucket, or from none. Reads the clock only if one of them has a rate. A
-/// grant beyond soft rates calls `over` with their levels, and takes nothing from these.
-pub(super) fn take_all<'a>(
-    levels: impl Iterator<Item = Option<&'a Bucket>> + Clone,
-    n: u64,
-    clock: impl Fn() -> u64,
-    mut over: impl FnMut(usize),
-) -> Result<(), Refused> {
-    let Some(now_ns) = look_at_all(levels.clone(), n, &clock, |_| ())? else { return Ok(()) };
-    let taken = take_upwards(levels.clone().enumerate(), None, n, now_ns, &clock, &mut over);
-    taken.or_else(|refusal| {
-        // The buckets above were not checked, and may take longer.
-        look_at_all(levels, n, &|| now_ns, |_| ())?;
-        Err(refusal.reported(now_ns))
-    })
-}
-
-/// Takes `n` from every bucket, even where there is less. Reads the clock only if one has a rate.
-pub(super) fn spend_all<'a>(
-    levels: impl Iterator<Item = Option<&'a Bucket>>,
-    n: u64,
-    clock: impl Fn() -> u64,
-) {
-    let mut time = None;
-    let mut below = None;
-    for bucket in levels {
-        let below = std::mem::replace(&mut below, bucket);
-        let Some(bucket) = bucket else { continue };
-        bucket.spend(n, below, || *time.get_or_insert_with(&clock));
-    }
-}
-
-/// Checks that every bucket would grant 1, so none is empty or in debt, and takes nothing. Calls
-/// `over` as [`take_all`] does.
-pub(super) fn admit_all<'a>(
-    levels: impl Iterator<Item = Option<&'a Bucket>> + Clone,
-    clock: impl Fn() -> u64,
-    mut over: impl FnMut(usize),
-) -> Result<(), Refused> {
-    // A bit for each level; a tree has at most 65.
-    let bit = |level: usize| 1_u128 << level.min(127);
-    let mut beyond = 0;
-    if look_at_all(levels.clone(), 1, &clock, |level| beyond |= bit(level))?.is_none() {
-        return Ok(());
-    }
-    // Only now is it known that no bucket refuses: work that is not admitted counts nowhere.
-    for (level, bucket) in levels.enumerate() {
-        let is_beyond = beyond & bit(level) != 0;
-        if let Some(bucket) = bucket {
-            bucket.note(is_beyond);
-        }
-        if is_beyond {
-            over(level);
-        }
-    }
-    Ok(())
-}
-
-/// A refusal, and the bucket that refused.
-struct At<'a> {
-    level: usize,
-    bucket: &'a Bucket,
-    refusal: Refusal,
-}
-
-impl At<'_> {
-    fn reported(&self, now_ns: u64) -> Refused {
-        let Refusal { wait_ns, terms, by_share } = self.refusal;
-        let throttled_ns = self.bucket.throttle(now_ns, now_ns + wait_ns.unwrap_or(0));
-        Refused { levels: self.level, wait_ns, throttled_ns, terms, by_share }
-    }
-
-    fn wait_ns(&self) -> u64 {
-        // Never is the longest.
-        self.refusal.wait_ns.unwrap_or(u64::MAX)
-    }
-}
-
-/// Returns the time if all would grant the take, and any has a rate. Calls `over` with the soft
-/// levels that would not.
-fn look_at_all<'a>(
-    levels: impl Iterator<Item = Option<&'a Bucket>>,
-    n: u64,
-    clock: &impl Fn() -> u64,
-    mut over: impl FnMut(usize),
-) -> Result<Option<u64>, Refused> {
-    let mut time = None;
-    let mut now = || *time.get_or_insert_with(clock);
-    let mut worst: Option<At<'_>> = None;
-    let mut below = None;
-    for (level, bucket) in levels.enumerate() {
-        let below = std::mem::replace(&mut below, bucket);
-        let Some(bucket) = bucket else { continue };
-        if let Answer::Refused(refusal) = bucket.take(n, below, &mut now, false) {
-            if bucket.is_soft() {
-                over(level);
-                continue;
-            }
-            let at = At { level, bucket, refusal };
-            if worst.as_ref().is_none_or(|worst| worst.wait_ns() < at.wait_ns()) {
-                worst = Some(at);
-            }
-        }
-    }
-    match worst {
-        Some(at) => Err(at.reported(now())),
-        None => Ok(time),
-    }
-}
-
-/// Takes from the first bucket and those above, or returns the one that refused. Recursive: amounts
-/// taken below are kept for the give-back, and a signal handler must not allocate.
-fn take_upwards<'a>(
-    mut levels: impl Iterator<Item = (usize, Option<&'a Bucket>)>,
-    below: Option<&'a Bucket>,
-    n: u64,
-    now_ns: u64,
-    clock: &impl Fn() -> u64,
-    over: &mut impl FnMut(usize),
-) -> Result<(), At<'a>> {
-    let Some((level, bucket)) = levels.next() else { return Ok(()) };
-    let Some(bucket) = bucket else { return take_upwards(levels, None, n, now_ns, clock, over) };
-    match bucket.take(n, below, || now_ns, true) {
-        Answer::Refused(_) if bucket.is_soft() => {
-            take_upwards(levels, Some(bucket), n, now_ns, clock, over)?;
-            over(level);
-            Ok(())
-        }
-        Answer::Refused(refusal) => Err(At { level, bucket, refusal }),
-        Answer::Free => take_upwards(levels, Some(bucket), n, now_ns, clock, over),
-        Answer::Granted(taken) => take_upwards(levels, Some(bucket), n, now_ns, clock, over)
-            .inspect_err(|_| bucket.give_back(&taken, clock)),
     }
 }

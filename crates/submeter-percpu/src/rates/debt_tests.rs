@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::bucket::{Bucket, LONGEST_NS, admit_all, spend_all, take_all};
+use super::bucket::{Bucket, LONGEST_NS};
+use super::path::{admit_all, spend_all, take_all};
 use super::rate::Rate;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -497,4 +498,52 @@ fn no_other_rates_refusal_is_reported() {
     spend(&bucket, 350 * MS, 9_000 * MS);
     let (reported, wait_ns) = refusal(&bucket, 9_000 * MS).expect("it owes again");
     assert_eq!(reported, set_ns - AHEAD_NS + wait_ns, "until the rate was set, and now");
+}
+
+/// Soft buckets count at each level what enforced ones would refuse there, and hold as much: of
+/// what one would refuse, none takes anything.
+#[test]
+fn soft_levels_count_as_enforced_ones() {
+    let mut rng = fastrand::Rng::with_seed(37);
+    let rates = [10, 1_000, 60].map(|amount| Rate { burst: amount, ..Rate::new(amount, SECOND) });
+    let worlds = [false, true].map(|is_soft| {
+        let buckets = rates.map(bucket);
+        buckets.iter().for_each(|bucket| bucket.set_soft(is_soft));
+        buckets
+    });
+    let (mut counted, mut now_ns) = ([[0; 2]; 2], 0);
+    for _ in 0..20_000 {
+        now_ns += rng.u64(0..2 * MS);
+        let (child, n) = (rng.usize(0..2), rng.u64(1..3));
+        let refused = worlds.each_ref().map(|[a, b, root]| {
+            let mut over = None;
+            let path = [Some([a, b][child]), Some(root)];
+            let taken = take_all(path.into_iter(), n, || now_ns, |level| over = Some(level));
+            taken.err().map(|refused| refused.levels).or(over)
+        });
+        assert_eq!(refused[0], refused[1], "of {n} at {now_ns} ns");
+        if let Some(level) = refused[0] {
+            counted[child][level] += 1;
+        }
+        let balances = worlds.each_ref().map(|world| world.each_ref().map(|it| it.balance(now_ns)));
+        assert_eq!(balances[0], balances[1]);
+    }
+    assert!(counted[0][0] > 0 && counted[1][1] > 0, "each level refused: {counted:?}");
+}
+
+/// What a soft budget would not have admitted is spent from no soft budget above, but from an
+/// enforced one: the work is done.
+#[test]
+fn what_is_not_admitted_is_spent_from_no_soft_budget() {
+    for is_soft in [false, true] {
+        let [leaf, root] = [half_a_cpu(), half_a_cpu()].map(bucket);
+        leaf.set_soft(true);
+        root.set_soft(is_soft);
+        spend(&leaf, 200 * MS, 0);
+        let (path, mut over) = ([Some(&leaf), Some(&root)], Vec::new());
+        admit_all(path.into_iter(), || 0, |level| over.push(level)).expect("it is soft");
+        spend_all(path.into_iter(), 50 * MS, || 0);
+        assert_eq!((over, leaf.balance(0)), (vec![0], Some(-100 * MS.cast_signed())));
+        assert_eq!(root.balance(0), Some(if is_soft { 100 } else { 50 } * MS.cast_signed()));
+    }
 }

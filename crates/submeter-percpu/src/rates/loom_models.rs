@@ -3,7 +3,8 @@
 use loom::sync::Arc;
 use loom::thread;
 
-use super::bucket::{AHEAD_NS, Bucket, Terms, spend_all, take_all};
+use super::bucket::{AHEAD_NS, Bucket, Terms};
+use super::path::{spend_all, take_all};
 use crate::models::{Note, explore_all, witness};
 
 fn terms(burst: u64) -> Terms {

@@ -35,6 +35,7 @@ mod debt_tests;
 mod loom_models;
 #[cfg(not(loom))]
 mod node;
+mod path;
 #[cfg(not(loom))]
 mod rate;
 mod share;

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::bucket::{self, Bucket};
+use super::path;
 use super::{InvalidRateError, InvalidWeightError, Rate, TestClock};
 use crate::LimitMode;
 use crate::process_lock::ProcessMutex;
@@ -102,10 +103,10 @@ impl TokenBucket {
     }
 
     /// Sets how the bucket treats a take that exceeds it. A [soft](LimitMode::Soft) one grants the
-    /// take, takes nothing for it, and reports it. After that it takes nothing for amounts
-    /// [spent](TokenBucket::spend) either, until it [admits](TokenBucket::admit) something that an
-    /// enforced one would admit: an enforced one would not have admitted the work that spends in
-    /// the meantime.
+    /// take, takes nothing for it, and reports it; nor do soft ones below and above it take any.
+    /// After that it takes nothing for amounts [spent](TokenBucket::spend) either, until it
+    /// [admits](TokenBucket::admit) something that an enforced one would admit: an enforced one
+    /// would not have admitted the work that spends in the meantime.
     pub fn set_mode(&self, mode: LimitMode) {
         self.bucket.set_soft(mode == LimitMode::Soft);
     }
@@ -136,7 +137,8 @@ impl TokenBucket {
     /// weight's fraction, among recent contenders, of the rate, and the same fraction of that half
     /// at once. Others take the part that it does not want, by their weights. Levels without a
     /// weight take the rest. Where no level has a weight, there are no shares, and a take costs two
-    /// more loads.
+    /// more loads. A full bucket is everybody's: where a take is a third of the burst or more,
+    /// weights have little effect, and none where it is the whole burst.
     ///
     /// # Errors
     /// When the weight is not from 1 to 10,000. In that case nothing changes.
@@ -166,7 +168,7 @@ impl TokenBucket {
         over: impl FnMut(usize),
     ) -> Result<(), Throttled> {
         let buckets = levels.clone().map(|level| level.map(|level| &level.bucket));
-        bucket::take_all(buckets, n, || now_ns(levels.clone()), over).map_err(Throttled::from)
+        path::take_all(buckets, n, || now_ns(levels.clone()), over).map_err(Throttled::from)
     }
 
     /// Takes `n` from every bucket, whether there is that much or not: for amounts that have
@@ -181,7 +183,7 @@ impl TokenBucket {
     #[inline]
     pub fn spend<'a>(levels: impl Iterator<Item = Option<&'a TokenBucket>> + Clone, n: u64) {
         let buckets = levels.clone().map(|level| level.map(|level| &level.bucket));
-        bucket::spend_all(buckets, n, || now_ns(levels.clone()));
+        path::spend_all(buckets, n, || now_ns(levels.clone()));
     }
 
     /// Checks that no bucket, and no share of one above it, is empty or in debt; takes nothing. For
@@ -196,7 +198,7 @@ impl TokenBucket {
         over: impl FnMut(usize),
     ) -> Result<(), Throttled> {
         let buckets = levels.clone().map(|level| level.map(|level| &level.bucket));
-        bucket::admit_all(buckets, || now_ns(levels.clone()), over).map_err(Throttled::from)
+        path::admit_all(buckets, || now_ns(levels.clone()), over).map_err(Throttled::from)
     }
 
     #[inline]

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::bucket::{Bucket, take_all};
+use super::bucket::Bucket;
+use super::path::take_all;
 use super::rate::Rate;
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::bucket::{Bucket, Refused, take_all};
+use super::bucket::{Bucket, Refused};
+use super::path::take_all;
 use super::rate::Rate;
 
 fn bucket(rate: Rate) -> Bucket {

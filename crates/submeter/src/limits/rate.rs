@@ -78,7 +78,9 @@ impl Group {
     /// enforced one would refuse. Of a budget, it ignores what is [spent](Group::spend) after work
     /// that it would not have admitted, until it admits some. That is an estimate if other work of
     /// the group runs at the same time, because spending does not tell which work it belongs to.
-    /// Rates of ancestors keep their own modes. The first time costs an allocation.
+    /// Rates of ancestors keep their own modes: of what one soft rate would refuse, the others take
+    /// nothing either, and it counts where an enforced tree would refuse it. Enforced rates do take
+    /// it. The first time costs an allocation.
     ///
     /// # Examples
     /// ```
@@ -140,6 +142,9 @@ impl Group {
     /// without a rate there it has no effect, and what it refuses does not wait. For work that
     /// should have turns by weight among any number of places, see
     /// [`Admission::set_weight`](crate::admission::Admission::set_weight).
+    ///
+    /// Give the rate above a burst of ten takes or more. A full bucket is everybody's, so that with
+    /// a burst of two takes weights of 1 and 3 divide by 31 to 69 percent, and with one by half.
     ///
     /// The first time costs an allocation. Takes cost two more loads per rate on their path; takes
     /// in groups with a weight also cost one more compare-and-swap. A weight is unnecessary where
