@@ -7,17 +7,16 @@ use std::time::Duration;
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
-use submeter::admission::{Admission, AdmissionError, Admitted, Admitting};
+use submeter::admission::{Admission, Admitted, Admitting};
 use submeter::switch;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use super::holding::HoldingFuture;
-use super::not_admitted;
 
 /// Makes each request wait for a place in a queue that is fair to tenants, in the group in which it
 /// is handled, and holds the place until the response's body ends. Requests that are not admitted
-/// get the answer of [`not_admitted`].
+/// get the answer of [`refused`](super::refused).
 ///
 /// It belongs inside a [`MeterLayer`](super::MeterLayer), which enters the group, and around
 /// whatever does the work. A request in no group passes. The inner service's body must be
@@ -112,12 +111,12 @@ where
         if let Some(timeout) = self.layer.timeout {
             acquire = acquire.max_wait(timeout);
         }
-        HoldingFuture::waits(&mut self.inner, request, acquire, not_admitted)
+        HoldingFuture::waits(&mut self.inner, request, acquire)
     }
 }
 
 /// The future of a response that holds a place. See [`AdmissionLayer`].
-pub type AdmissionFuture<S, R, F> = HoldingFuture<S, R, F, Admitting, Admitted, AdmissionError>;
+pub type AdmissionFuture<S, R, F> = HoldingFuture<S, R, F, Admitting, Admitted>;
 
 pin_project! {
     /// The body of a response that holds its place, or something else held for it, until it ends.

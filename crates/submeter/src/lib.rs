@@ -116,6 +116,7 @@ mod path;
 #[cfg(feature = "perf")]
 pub mod perf;
 pub mod refs;
+mod refusal;
 mod retry;
 mod stats;
 pub mod switch;
@@ -150,6 +151,7 @@ pub use out::checkpoint;
 pub use out::export;
 pub use out::snapshot::{GroupValues, Snapshot, Value};
 pub use path::{DEPTH_MAX, NAME_MAX};
+pub use refusal::Refusal;
 pub use stats::rstat::FlushReport;
 #[cfg(feature = "derive")]
 pub use submeter_derive::Metrics;
