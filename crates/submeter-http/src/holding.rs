@@ -18,26 +18,26 @@ pin_project! {
     #[project = Projected]
     pub enum HoldingFuture<S, R, F, W, H> {
         #[doc(hidden)]
-        Waits { wait: W, call: Option<(S, R)> },
+        Waits { wait: W, call: Option<(S, R)>, until_head: bool },
         // Released after the work that it is held for.
         #[doc(hidden)]
-        Runs { #[pin] future: F, held: Option<H> },
+        Runs { #[pin] future: F, held: Option<H>, until_head: bool },
     }
 }
 
 impl<S: Service<R> + Clone, R, W, H> HoldingFuture<S, R, S::Future, W, H> {
     /// Calls the service once `wait` has obtained what is to be held; answers its refusal
-    /// otherwise.
-    pub(super) fn waits(inner: &mut S, request: R, wait: W) -> Self {
+    /// otherwise. With `until_head`, that is held until the response's head, not its body's end.
+    pub(super) fn waits(inner: &mut S, request: R, wait: W, until_head: bool) -> Self {
         // Takes the service that is ready; the clone need not be.
         let next = inner.clone();
         let ready = std::mem::replace(inner, next);
-        HoldingFuture::Waits { wait, call: Some((ready, request)) }
+        HoldingFuture::Waits { wait, call: Some((ready, request)), until_head }
     }
 
     /// Runs without holding anything.
     pub(super) fn runs(future: S::Future) -> Self {
-        HoldingFuture::Runs { future, held: None }
+        HoldingFuture::Runs { future, held: None, until_head: false }
     }
 }
 
@@ -51,12 +51,12 @@ where
     type Output = Result<Response<AdmittedBody<A, H>>, S::Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Projected::Waits { wait, call } = self.as_mut().project() {
+        if let Projected::Waits { wait, call, until_head } = self.as_mut().project() {
             match ready!(Pin::new(wait).poll(context)) {
                 Ok(held) => {
                     let (mut service, request) = call.take().expect("called once");
-                    let future = service.call(request);
-                    self.set(HoldingFuture::Runs { future, held: Some(held) });
+                    let (future, until_head) = (service.call(request), *until_head);
+                    self.set(HoldingFuture::Runs { future, held: Some(held), until_head });
                 }
                 Err(error) => {
                     let answer = refused(error).map(A::from);
@@ -64,10 +64,11 @@ where
                 }
             }
         }
-        let Projected::Runs { future, held } = self.project() else {
+        let Projected::Runs { future, held, until_head } = self.project() else {
             unreachable!("it no longer waits")
         };
         let response = ready!(future.poll(context))?;
-        Poll::Ready(Ok(response.map(|body| AdmittedBody::new(body, held.take()))))
+        let held = held.take().filter(|_| !*until_head);
+        Poll::Ready(Ok(response.map(|body| AdmittedBody::new(body, held))))
     }
 }

@@ -28,7 +28,8 @@ type Timer = Arc<dyn Fn() -> Boxed<()> + Send + Sync>;
 /// `Full<Bytes>` are. Costs a charge, an allocation, and a clone of the inner service.
 ///
 /// Requests wait in the order of arrival, whichever tenant they belong to. For turns that are fair
-/// to tenants, see [`AdmissionLayer`](super::AdmissionLayer).
+/// to tenants, see [`AdmissionLayer`](super::AdmissionLayer). A client that does not read its
+/// answer keeps the charge: give each tenant a limit of its own, below what is shared.
 ///
 /// # Examples
 /// ```
@@ -121,7 +122,7 @@ where
             Some(timer) => Box::pin(group.charge(quota, n).until(timer())),
             None => Box::pin(ready(group.try_charge(quota, n))),
         };
-        HoldingFuture::waits(&mut self.inner, request, charging)
+        HoldingFuture::waits(&mut self.inner, request, charging, false)
     }
 }
 
