@@ -19,7 +19,7 @@ pin_project! {
     /// Each call that transfers something costs an [`add`](Group::add). It counts but does not
     /// enter the group: for CPU time, put the code that serves the connection
     /// [`in_group`](super::InGroup::in_group). Below TLS it counts the bytes of the network, above
-    /// TLS those of the protocol.
+    /// TLS those of the protocol. [A whole server][whole] uses it.
     ///
     /// Where a login comes first, begin [`uncounted`](Self::uncounted), or count in the root, until
     /// the tenant is known. A client, which has no tenants, can have the same type. What a buffer
@@ -27,6 +27,8 @@ pin_project! {
     ///
     /// It holds its group, so an idle connection keeps a killed group from being released: end the
     /// connection on [`Group::killed`].
+    ///
+    /// [whole]: https://github.com/submeter/submeter/blob/main/examples/line-protocol/src/main.rs
     ///
     /// # Examples
     /// ```
