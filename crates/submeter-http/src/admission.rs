@@ -7,17 +7,24 @@ use std::time::Duration;
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
-use submeter::admission::{Admission, AdmissionError, Admitted, Admitting};
+use submeter::admission::{Admission, Admitted, Admitting};
 use submeter::switch;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use super::holding::HoldingFuture;
-use super::not_admitted;
 
 /// Makes each request wait for a place in a queue that is fair to tenants, in the group in which it
-/// is handled, and holds the place until the response's body ends. Requests that are not admitted
-/// get the answer of [`not_admitted`].
+/// is handled, and holds the place until the server has taken the response's body, or its head
+/// ([`until_head`](Self::until_head)). Requests that are not admitted get the answer of
+/// [`refused`](super::refused).
+///
+/// **A client that does not read** holds its place while the server takes no more of the body. A
+/// body of one frame is taken at once, unless the client has left earlier answers unread; a stream
+/// only as fast as the client reads. A few such clients hold all places, and no tenant is served.
+/// So give places back `until_head` where handlers have done the work when they answer. Where a
+/// body is made as it is sent, and that is work, hold places to its end and have the server end
+/// connections to which it could write nothing for some time.
 ///
 /// It belongs inside a [`MeterLayer`](super::MeterLayer), which enters the group, and around
 /// whatever does the work. A request in no group passes. The inner service's body must be
@@ -57,13 +64,14 @@ use super::not_admitted;
 pub struct AdmissionLayer {
     admission: Admission,
     timeout: Option<Duration>,
+    until_head: bool,
 }
 
 impl AdmissionLayer {
     /// Makes a layer from the queue in which requests wait.
     #[must_use]
     pub fn new(admission: Admission) -> AdmissionLayer {
-        AdmissionLayer { admission, timeout: None }
+        AdmissionLayer { admission, timeout: None, until_head: false }
     }
 
     /// Bounds how long a request waits: see [`Admitting::max_wait`].
@@ -72,6 +80,14 @@ impl AdmissionLayer {
     #[must_use]
     pub fn max_wait(mut self, timeout: Duration) -> AdmissionLayer {
         self.timeout = Some(timeout);
+        self
+    }
+
+    /// Gives the place back once the handler has answered, before anything is sent. What the body
+    /// does after that is not waited for, and does not count as work in flight.
+    #[must_use]
+    pub fn until_head(mut self) -> AdmissionLayer {
+        self.until_head = true;
         self
     }
 }
@@ -112,12 +128,12 @@ where
         if let Some(timeout) = self.layer.timeout {
             acquire = acquire.max_wait(timeout);
         }
-        HoldingFuture::waits(&mut self.inner, request, acquire, not_admitted)
+        HoldingFuture::waits(&mut self.inner, request, acquire, self.layer.until_head)
     }
 }
 
 /// The future of a response that holds a place. See [`AdmissionLayer`].
-pub type AdmissionFuture<S, R, F> = HoldingFuture<S, R, F, Admitting, Admitted, AdmissionError>;
+pub type AdmissionFuture<S, R, F> = HoldingFuture<S, R, F, Admitting, Admitted>;
 
 pin_project! {
     /// The body of a response that holds its place, or something else held for it, until it ends.
@@ -216,6 +232,28 @@ mod tests {
         let mut outside = pin!(service.clone().oneshot(Request::new("in no group")));
         admission.set_limit(0);
         assert!(poll(outside.as_mut()).is_ready(), "it passes");
+    }
+
+    /// The client does not read, so that the body is never polled: it holds its place, unless the
+    /// place is given back with the head.
+    #[test]
+    fn an_unread_body_holds_no_place_until_head() {
+        let tree = Tree::new(Schema::builder().build().expect("valid")).expect("address space");
+        let handler =
+            |_| async { Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("hello"))) };
+        for (until_head, held) in [(false, 1), (true, 0)] {
+            let admission = Admission::new(1);
+            let mut layer = AdmissionLayer::new(admission.clone());
+            if until_head {
+                layer = layer.until_head();
+            }
+            let service = ServiceBuilder::new().layer(layer).service(service_fn(handler));
+            let mut asks = pin!(service.oneshot(Request::new(())).in_group(tree.root()));
+            let Poll::Ready(Ok(unread)) = poll(asks.as_mut()) else { panic!("there is a place") };
+            assert_eq!(admission.in_flight(), held);
+            drop(unread);
+            assert_eq!(admission.in_flight(), 0);
+        }
     }
 
     /// A request gets an answer if it waited too long, or if its tenant was killed.

@@ -15,7 +15,7 @@
 //! Inside it, [`RateLayer`] refuses requests that exceed their tenant's rate, and
 //! [`AdmissionLayer`] makes them wait for their tenant's turn. [`QuotaLayer`] charges each request
 //! to a quota until its answer ends, for example as one request in flight. [`refused`] makes the
-//! answer for a refused charge.
+//! answer to whatever is refused.
 //!
 //! A connection that is upgraded starts afresh: put it `in_group` before reading from it.
 //!
@@ -183,4 +183,4 @@ pub use self::page::{
 };
 pub use self::quota::{QuotaFuture, QuotaLayer, QuotaService};
 pub use self::rate::{RateFuture, RateLayer, RateService};
-pub use self::refusal::{not_admitted, refused, throttled};
+pub use self::refusal::refused;

@@ -13,22 +13,23 @@ use submeter::{Charge, LimitError, Quota, switch};
 use tower_layer::Layer;
 use tower_service::Service;
 
+use super::AdmittedBody;
 use super::holding::HoldingFuture;
-use super::{AdmittedBody, refused};
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 type Timer = Arc<dyn Fn() -> Boxed<()> + Send + Sync>;
 
 /// Charges a quota for each request, in the group in which it is handled, and holds the charge
 /// until the response's body ends: with an amount of 1, it limits requests in flight. Requests
-/// without room get the answer of [`refused`].
+/// without room get the answer of [`refused`](super::refused).
 ///
 /// It belongs inside a [`MeterLayer`](super::MeterLayer), which enters the group. A request in no
 /// group passes. The inner service's body must be convertible from a `String`, as those of axum and
 /// `Full<Bytes>` are. Costs a charge, an allocation, and a clone of the inner service.
 ///
 /// Requests wait in the order of arrival, whichever tenant they belong to. For turns that are fair
-/// to tenants, see [`AdmissionLayer`](super::AdmissionLayer).
+/// to tenants, see [`AdmissionLayer`](super::AdmissionLayer). A client that does not read its
+/// answer keeps the charge: give each tenant a limit of its own, below what is shared.
 ///
 /// # Examples
 /// ```
@@ -121,13 +122,12 @@ where
             Some(timer) => Box::pin(group.charge(quota, n).until(timer())),
             None => Box::pin(ready(group.try_charge(quota, n))),
         };
-        HoldingFuture::waits(&mut self.inner, request, charging, refused)
+        HoldingFuture::waits(&mut self.inner, request, charging, false)
     }
 }
 
 /// The future of a response for which a charge is held. See [`QuotaLayer`].
-pub type QuotaFuture<S, R, F> =
-    HoldingFuture<S, R, F, Boxed<Result<Charge, LimitError>>, Charge, LimitError>;
+pub type QuotaFuture<S, R, F> = HoldingFuture<S, R, F, Boxed<Result<Charge, LimitError>>, Charge>;
 
 impl<U: Unit> fmt::Debug for QuotaLayer<U> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -9,10 +9,10 @@ use submeter::{Count, RateLimit, switch};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::throttled;
+use super::refused;
 
 /// Takes one of a rate limit for each request, in the group in which it is handled. Requests that
-/// exceed the rate get the answer of [`throttled`].
+/// exceed the rate get the answer of [`refused`].
 ///
 /// It belongs inside a [`MeterLayer`](super::MeterLayer), which enters the group and also counts
 /// refused requests. A request in no group passes. The inner service's body must be convertible
@@ -90,9 +90,7 @@ where
         let taken = switch::current().map_or(Ok(()), |group| group.try_take(self.limit, 1));
         match taken {
             Ok(()) => RateFuture::Granted { future: self.inner.call(request) },
-            Err(refused) => {
-                RateFuture::Refused { response: Some(throttled(&refused).map(A::from)) }
-            }
+            Err(error) => RateFuture::Refused { response: Some(refused(error).map(A::from)) },
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Requests and their bodies, counted in groups.
 
 use std::convert::Infallible;
+use std::future::pending;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
@@ -14,7 +15,7 @@ use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use submeter::{Bytes as InBytes, Count, Counter, Group, Nanoseconds, Rate, Schema, Tree, switch};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
-use crate::{HttpMetrics, MeterLayer, MeteredBody, RateLayer, throttled};
+use crate::{HttpMetrics, MeterLayer, MeteredBody, RateLayer, refused};
 
 /// Computes until the thread has used `time` on a CPU.
 fn burn(time: Duration) {
@@ -472,13 +473,13 @@ fn a_refusal_is_a_status_without_other_names() {
     let _held = secret.try_charge(memory, 8).expect("room");
     let refused = web.try_charge(memory, 8).expect_err("no room");
     assert!(refused.detail().to_string().contains("secret"), "what the operator reads");
-    let response = crate::refused(&refused);
+    let response = crate::refused(refused);
     assert_eq!(response.status(), StatusCode::INSUFFICIENT_STORAGE);
     assert_eq!(response.headers()["retry-after"], "1");
     assert_eq!(response.body(), "the limit of memory is reached: try again later\n");
     web.kill().expect("alive");
     let gone = web.charge_blocking(memory, 8, Duration::MAX).expect_err("nobody waits there");
-    let response = crate::refused(&gone);
+    let response = crate::refused(gone);
     assert_eq!(
         (response.status(), response.body().as_str()),
         (StatusCode::GONE, "the tenant is gone\n")
@@ -497,13 +498,13 @@ fn a_throttled_request_is_told_when_to_retry() {
     web.set_rate(requests, Some(rate)).expect("it can be kept");
     web.try_take(requests, 3).expect("a burst");
 
-    let response = throttled(&web.try_take(requests, 1).expect_err("all taken"));
+    let response = refused(web.try_take(requests, 1).expect_err("all taken"));
     assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
     let after: u64 = response.headers()["retry-after"].to_str().expect("text").parse().expect("s");
     assert!((3540..=3600).contains(&after), "{after}");
     assert_eq!(response.body(), "the rate of requests is reached: try again later\n");
 
-    let never = throttled(&web.try_take(requests, 4).expect_err("over a burst"));
+    let never = refused(web.try_take(requests, 4).expect_err("over a burst"));
     assert_eq!(never.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(never.headers().get("retry-after"), None);
     assert_eq!(never.body(), "the rate of requests is reached: ask for less at once\n");
@@ -512,17 +513,23 @@ fn a_throttled_request_is_told_when_to_retry() {
     let rate = Rate { burst: 1, ..Rate::new(1, Duration::from_millis(3_599_500)) };
     tree.root().set_rate(requests, Some(rate)).expect("it can be kept");
     tree.root().try_take(requests, 1).expect("a burst");
-    let refused = tree.root().try_take(requests, 1).expect_err("all taken");
-    let exact = refused.retry_after().expect("some time");
-    let said = throttled(&refused).headers()["retry-after"].clone();
+    let error = tree.root().try_take(requests, 1).expect_err("all taken");
+    let exact = error.retry_after().expect("some time");
+    let said = refused(error).headers()["retry-after"].clone();
     let said: u64 = said.to_str().expect("text").parse().expect("s");
     assert_eq!(said, exact.as_secs() + 1, "{exact:?}");
 
     // A fleet's rate while nothing is leased.
     tree.root().set_rate(requests, Some(Rate::NOTHING)).expect("it can be kept");
-    let nothing = throttled(&tree.root().try_take(requests, 1).expect_err("taken"));
+    let nothing = refused(tree.root().try_take(requests, 1).expect_err("taken"));
     assert_eq!(nothing.headers().get("retry-after"), None);
     assert_eq!(nothing.body(), "the rate of requests is reached: try again later\n");
+
+    web.kill().expect("alive");
+    tree.root().set_rate(requests, None).expect("none");
+    let gone =
+        block_on(web.take(requests, 1, |_| pending::<()>())).expect_err("nobody waits there");
+    assert_eq!(refused(gone).status(), StatusCode::GONE);
 }
 
 /// Requests over the rate are answered, counted and not served.

@@ -5,13 +5,13 @@ use submeter::{Bytes, Count, Schema, Tree};
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // The metrics, which are the same for every group of the tree.
     let mut schema = Schema::builder();
-    let requests = schema.counter::<Count>("requests", "Requests answered");
+    let answered = schema.counter::<Count>("answered", "Requests answered");
     let memory = schema.quota::<Bytes>("memory", "Memory held");
     let tree = Tree::new(schema.build()?)?;
 
     // Look a tenant up once; an update is then about one add: no lock, no syscall, no allocation.
     let web = tree.get_or_create("/acme/web")?;
-    web.add(requests, 1);
+    web.add(answered, 1);
 
     // A limit holds for everything below it; dropping a charge returns the amount.
     tree.get_or_create("/acme")?.set_limit(memory, Some(1 << 20));
@@ -22,6 +22,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // A parent includes its children, even those that are gone.
     drop(buffer);
     web.kill()?;
-    assert_eq!(tree.root().sum(requests), 1);
+    assert_eq!(tree.root().sum(answered), 1);
     Ok(())
 }

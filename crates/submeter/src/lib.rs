@@ -13,14 +13,14 @@
 //!
 //! // What is measured; the unit is part of the type.
 //! let mut schema = Schema::builder();
-//! let requests = schema.counter::<Count>("requests", "Requests answered");
+//! let answered = schema.counter::<Count>("answered", "Requests answered");
 //! let sent = schema.counter::<Bytes>("sent", "Bytes of answers");
 //! let memory = schema.quota::<Bytes>("memory", "Memory held");
 //! let tree = Tree::new(schema.build()?)?;
 //!
 //! // Look up a group once and keep the handle.
 //! let web = tree.get_or_create("/acme/web")?;
-//! web.add(requests, 1);
+//! web.add(answered, 1);
 //! web.add(sent, 512);
 //!
 //! // A limit holds for everything below it, and is never exceeded.
@@ -29,7 +29,7 @@
 //! assert!(web.try_charge(memory, 1 << 20).is_err());
 //! drop(held);
 //!
-//! assert_eq!(tree.root().sum(requests), 1);
+//! assert_eq!(tree.root().sum(answered), 1);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -85,7 +85,7 @@
 //! - [`HistogramSnapshot`]: `{"count": 3, "sum": 15000, "buckets": [[5120, 3]]}`; each non-empty
 //!   bucket has the largest value in it (null for the last one) and its count
 //! - [`Value`]: a number, or the shape of a histogram or usage
-//! - [`GroupValues`]: `{"path": "/acme", "values": {"requests": 3}}`
+//! - [`GroupValues`]: `{"path": "/acme", "values": {"answered": 3}}`
 //! - [`Snapshot`]: `{"unix_ms": 1700000000000, "groups": […]}`
 //! - [`FlushReport`]: `{"groups": 3, "lines": 5, "duration_ns": 41000, "joined": false}`
 //! - [`MetricKind`] and [`UnitKind`]: as they are displayed
@@ -116,6 +116,7 @@ mod path;
 #[cfg(feature = "perf")]
 pub mod perf;
 pub mod refs;
+mod refusal;
 mod retry;
 mod stats;
 pub mod switch;
@@ -150,6 +151,7 @@ pub use out::checkpoint;
 pub use out::export;
 pub use out::snapshot::{GroupValues, Snapshot, Value};
 pub use path::{DEPTH_MAX, NAME_MAX};
+pub use refusal::Refusal;
 pub use stats::rstat::FlushReport;
 #[cfg(feature = "derive")]
 pub use submeter_derive::Metrics;

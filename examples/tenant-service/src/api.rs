@@ -20,7 +20,7 @@ use submeter::switch::{self, InGroup};
 use submeter::{Bytes, Charge, Count, Counter, Metrics, Nanoseconds, Quota, Rate, RateLimit, Tree};
 use submeter_alloc::Live;
 use submeter_alloc::exact::{Heap, OrOverHeap, OverLimit};
-use submeter_http::{Dashboard, HttpMetrics, MeterLayer, RateLayer, not_admitted, refused};
+use submeter_http::{Dashboard, HttpMetrics, MeterLayer, RateLayer, refused};
 use tokio::sync::Mutex;
 
 use super::store::{self, BATCH, Document, Listed, PIECE, Plan, Store};
@@ -97,14 +97,14 @@ impl Api {
     #[expect(clippy::result_large_err, reason = "an answer, which is moved once")]
     fn hold(&self, bytes: u64) -> std::result::Result<Option<Charge>, Response> {
         let held = switch::current().map(|tenant| tenant.try_charge(self.keys.memory, bytes));
-        held.transpose().map_err(|full| refused(&full).into_response())
+        held.transpose().map_err(|full| refused(full).into_response())
     }
 
     /// Waits until, of the waiting tenants, this one has used least for its weight.
     async fn turn(&self) -> Result<Option<Admitted>> {
         let Some(tenant) = switch::current() else { return Ok(None) };
         let since = Instant::now();
-        let place = self.turns.acquire(&tenant).await.map_err(|error| not_admitted(&error));
+        let place = self.turns.acquire(&tenant).await.map_err(refused);
         tenant.add(self.keys.turn_wait, since.elapsed().as_nanos() as u64);
         Ok(Some(place?))
     }

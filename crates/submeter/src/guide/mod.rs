@@ -1,6 +1,8 @@
 //! A guide in short chapters, with programs that run.
 //!
-//! **Begin here**
+//! **Begin here** with [a server that has a protocol of its own][whole]: all of it in one program.
+//! Read the chapters when you need them.
+//!
 //! 1. [First steps](first_steps): a schema, a tree, groups, updates; the words that all chapters
 //!    use.
 //! 2. [Kinds](kinds): counter, gauge, histogram, quota or rate?
@@ -17,6 +19,8 @@
 //! - [Testing](testing) a program that uses submeter.
 //! - [Costs](costs) of every operation.
 //! - [Platforms](platforms): kernels, systems, builds, and how to operate them.
+//!
+//! [whole]: https://github.com/submeter/submeter/blob/main/examples/line-protocol/src/main.rs
 
 /// Makes a module of each chapter. The chapters are also read in the repository and on its site,
 /// where links to items have no target, so those links are in a separate file.

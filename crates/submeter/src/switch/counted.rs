@@ -19,11 +19,16 @@ pin_project! {
     /// Each call that transfers something costs an [`add`](Group::add). It counts but does not
     /// enter the group: for CPU time, put the code that serves the connection
     /// [`in_group`](super::InGroup::in_group). Below TLS it counts the bytes of the network, above
-    /// TLS those of the protocol.
+    /// TLS those of the protocol. [A whole server][whole] uses it.
     ///
-    /// Until the tenant is known, bytes count in the group that was passed to `new`. It holds its
-    /// group, so an idle connection keeps a killed group from being released: end the connection on
-    /// [`Group::killed`].
+    /// Where a login comes first, begin [`uncounted`](Self::uncounted), or count in the root, until
+    /// the tenant is known. A client, which has no tenants, can have the same type. What a buffer
+    /// around it reads ahead, along with the login, was read before: add its length to the counter.
+    ///
+    /// It holds its group, so an idle connection keeps a killed group from being released: end the
+    /// connection on [`Group::killed`].
+    ///
+    /// [whole]: https://github.com/submeter/submeter/blob/main/examples/line-protocol/src/main.rs
     ///
     /// # Examples
     /// ```
@@ -38,14 +43,14 @@ pin_project! {
     ///
     /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
     /// let (mut client, connection) = tokio::io::duplex(64);
-    /// let mut connection = Counted::new(connection, tree.root(), received, sent);
+    /// let mut connection = Counted::uncounted(connection);
     /// client.write_all(b"acme\n").await?;
     /// connection.read_exact(&mut [0; 5]).await?;
     /// // The client has identified itself.
     /// let acme = tree.get_or_create("/acme")?;
-    /// connection.set_group(&acme);
+    /// connection.set_group(&acme, received, sent);
     /// connection.write_all(b"welcome\n").await?;
-    /// assert_eq!((tree.root().sum(received), acme.sum(received), acme.sum(sent)), (5, 0, 8));
+    /// assert_eq!((tree.root().sum(received), tree.root().sum(sent), acme.sum(sent)), (0, 8, 8));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -53,10 +58,15 @@ pin_project! {
     pub struct Counted<T> {
         #[pin]
         inner: T,
-        group: Group,
-        read: Counter<Bytes>,
-        written: Counter<Bytes>,
+        counts: Option<Counts>,
     }
+}
+
+/// Where bytes count, and as what.
+struct Counts {
+    group: Group,
+    read: Counter<Bytes>,
+    written: Counter<Bytes>,
 }
 
 impl<T> Counted<T> {
@@ -69,18 +79,26 @@ impl<T> Counted<T> {
         read: Counter<Bytes>,
         written: Counter<Bytes>,
     ) -> Counted<T> {
-        Counted { inner, group: group.clone(), read, written }
+        let mut counted = Counted::uncounted(inner);
+        counted.set_group(group, read, written);
+        counted
     }
 
-    /// Counts in another group from now on: call it once the client has identified itself.
+    /// Counts nothing until a group is [set](Self::set_group).
+    pub fn uncounted(inner: T) -> Counted<T> {
+        Counted { inner, counts: None }
+    }
+
+    /// Counts in this group from now on: call it once the client has identified itself. What was
+    /// read and written before stays where it was counted.
     #[cfg_attr(debug_assertions, track_caller)]
-    pub fn set_group(&mut self, group: &Group) {
-        self.group = group.clone();
+    pub fn set_group(&mut self, group: &Group, read: Counter<Bytes>, written: Counter<Bytes>) {
+        self.counts = Some(Counts { group: group.clone(), read, written });
     }
 
     /// Returns the group in which it counts.
-    pub fn group(&self) -> &Group {
-        &self.group
+    pub fn group(&self) -> Option<&Group> {
+        self.counts.as_ref().map(|counts| &counts.group)
     }
 
     /// Returns the reader or writer whose bytes are counted.
@@ -103,7 +121,8 @@ impl<T: AsyncRead> AsyncRead for Counted<T> {
         let this = self.project();
         let before = into.filled().len();
         let polled = this.inner.poll_read(context, into);
-        count(this.group, *this.read, into.filled().len() - before);
+        let n = into.filled().len() - before;
+        count(this.counts, |counts| counts.read, n);
         polled
     }
 }
@@ -116,7 +135,7 @@ impl<T: AsyncWrite> AsyncWrite for Counted<T> {
     ) -> Poll<io::Result<usize>> {
         let this = self.project();
         let polled = this.inner.poll_write(context, bytes);
-        counted(this.group, *this.written, polled)
+        counted(this.counts, polled)
     }
 
     fn poll_write_vectored(
@@ -126,7 +145,7 @@ impl<T: AsyncWrite> AsyncWrite for Counted<T> {
     ) -> Poll<io::Result<usize>> {
         let this = self.project();
         let polled = this.inner.poll_write_vectored(context, pieces);
-        counted(this.group, *this.written, polled)
+        counted(this.counts, polled)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -142,25 +161,24 @@ impl<T: AsyncWrite> AsyncWrite for Counted<T> {
     }
 }
 
-fn counted(
-    group: &Group,
-    written: Counter<Bytes>,
-    polled: Poll<io::Result<usize>>,
-) -> Poll<io::Result<usize>> {
+fn counted(counts: &Option<Counts>, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
     if let Poll::Ready(Ok(n)) = polled {
-        count(group, written, n);
+        count(counts, |counts| counts.written, n);
     }
     polled
 }
 
-fn count(group: &Group, metric: Counter<Bytes>, n: usize) {
-    if n > 0 {
-        group.add(metric, n as u64);
+fn count(counts: &Option<Counts>, metric: fn(&Counts) -> Counter<Bytes>, n: usize) {
+    if let Some(counts) = counts.as_ref().filter(|_| n > 0) {
+        counts.group.add(metric(counts), n as u64);
     }
 }
 
 impl<T> fmt::Debug for Counted<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Counted({})", self.group)
+        match self.group() {
+            Some(group) => write!(f, "Counted({group})"),
+            None => f.write_str("Counted"),
+        }
     }
 }

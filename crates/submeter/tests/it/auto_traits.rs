@@ -17,8 +17,8 @@ use submeter::{
     Charge, Charging, Count, Counter, Error, FlushReport, Flusher, FlusherBuilder, Gauge, Group,
     GroupValues, Histogram, HistogramSnapshot, InvalidRateError, Killed, LimitError, Metric,
     MetricHandle, MetricKind, Nanoseconds, Origin, Quota, Rate, RateError, RateLimit, Reading,
-    Schema, SchemaBuilder, SchemaError, Section, Snapshot, Tolerance, Tree, TreeBuilder, UnitKind,
-    Usage, Value, WhenKilled,
+    Refusal, Schema, SchemaBuilder, SchemaError, Section, Snapshot, Tolerance, Tree, TreeBuilder,
+    UnitKind, Usage, Value, WhenKilled,
 };
 
 /// Compiles only if each type is `Send` and `Sync`.
@@ -93,8 +93,8 @@ fn handles_keys_and_results_cross_threads() {
         AggregateReport,
         Origin<'_>,
     );
-    cross_threads!(Rate, RateError, RateLimit<Bytes>, InvalidRateError, Charging, WhenKilled<'_>);
-    cross_threads!(PercpuCounter, LimitedCounter, Approximate, OverLimitError);
+    cross_threads!(Rate, RateError, Refusal, RateLimit<Bytes>, InvalidRateError, Charging);
+    cross_threads!(PercpuCounter, LimitedCounter, Approximate, OverLimitError, WhenKilled<'_>);
     cross_threads!(
         PercpuRef,
         PercpuArc<u64>,

@@ -344,14 +344,19 @@ fn a_counted_connection_counts_what_was_moved() {
     let runtime = Builder::new_current_thread().build().expect("a thread");
     runtime.block_on(async {
         let (mut far, near) = tokio::io::duplex(4);
-        let mut near = switch::Counted::new(near, root, read, written);
+        let mut near = switch::Counted::uncounted(near);
+        far.write_all(b"who").await.expect("room");
+        assert_eq!(near.read(&mut [0; 8]).await.expect("three"), 3);
+        assert!(near.group().is_none());
+        near.set_group(root, read, written);
+        assert_eq!(near.group(), Some(root));
         assert_eq!(near.write(b"123456").await.expect("room for some"), 4);
         let full = std::future::poll_fn(|context| {
             std::task::Poll::Ready(pin!(near.write(b"5")).poll(context).is_pending())
         });
         assert!(full.await);
         assert_eq!((root.sum(read), root.sum(written)), (0, 4));
-        near.set_group(&a);
+        near.set_group(&a, read, written);
         far.write_all(b"abc").await.expect("room");
         assert_eq!(near.read(&mut [0; 8]).await.expect("three"), 3);
         drop(far);

@@ -101,6 +101,7 @@ const ROOMS: &[Room] = &[
     Room { name: "submeter-heaps", depends_on: &[], shipped: false },
     Room { name: "submeter-program", depends_on: &[], shipped: false },
     Room { name: "submeter-browser", depends_on: &["submeter", "submeter-http"], shipped: false },
+    Room { name: "line-protocol", depends_on: &["submeter", "submeter-http"], shipped: false },
     Room {
         name: "tenant-service",
         depends_on: &["submeter", "submeter-alloc", "submeter-http"],

@@ -374,7 +374,8 @@ impl Charge {
         self.amount += std::mem::take(&mut other.amount);
     }
 
-    /// Splits off `amount` into a separate charge. Costs a clone of the group's handle.
+    /// Splits off `amount` into a separate charge, for a part that is handed on, or for an item
+    /// that replaces another, once this charge has its size. Costs a clone of the group's handle.
     ///
     /// # Examples
     /// ```

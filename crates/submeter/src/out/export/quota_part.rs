@@ -89,7 +89,7 @@ impl QuotaPart {
     pub fn help(self) -> &'static str {
         match self {
             QuotaPart::Limit => "limit",
-            QuotaPart::Peak => "peak usage with descendants",
+            QuotaPart::Peak => "upper bound of the peak usage with descendants",
             QuotaPart::Refused => "charges refused by this group's limit",
             QuotaPart::Overdrafts => "charges granted beyond this group's limit",
             QuotaPart::Paused => "pauses requested while usage was above this group's high",

@@ -1,0 +1,159 @@
+//! A server with a protocol of its own: a client names its tenant, then stores and fetches items.
+//!
+//! ```text
+//! cargo run -p line-protocol
+//! printf 'auth acme\nset a hello\nget a\n' | nc 127.0.0.1 7080
+//! curl 127.0.0.1:7081/metrics      # or look at http://127.0.0.1:7081/ in a browser
+//! curl -X DELETE -H 'X-Submeter: 1' '127.0.0.1:7081/api/group?path=/acme'
+//! ```
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use submeter::admission::Admission;
+use submeter::switch::{Counted, InGroup};
+use submeter::{Bytes, Charge, Count, Counter, Group, LimitError, Metrics, Nanoseconds, Quota};
+use submeter::{RateLimit, Refusal, Schema, Tree, limits};
+use submeter_http::{Dashboard, StatusCode};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+
+const TENANTS: &str = "/acme 64m,rate=10000/s\n/trial 1k,rate=10/min";
+
+#[derive(Metrics)]
+struct Keys {
+    /// Bytes received
+    received: Counter<Bytes>,
+    /// Bytes sent
+    sent: Counter<Bytes>,
+    /// Requests let in
+    requests: RateLimit<Count>,
+    /// Requests whose answer is not yet written
+    in_flight: Quota<Count>,
+    /// Memory of items
+    memory: Quota<Bytes>,
+    /// CPU time
+    #[metric(cpu_time)]
+    _cpu: Counter<Nanoseconds>,
+}
+
+type Connection = BufReader<Counted<TcpStream>>;
+type Items = HashMap<String, (String, Charge)>;
+
+struct Server {
+    tree: Tree,
+    keys: Keys,
+    turns: Admission,
+    items: Mutex<HashMap<String, Items>>, // by the path of their tenant
+}
+
+impl Server {
+    async fn connection(&self, socket: TcpStream) -> io::Result<()> {
+        let mut connection = BufReader::new(Counted::uncounted(socket));
+        let login = read_line(&mut connection).await?.unwrap_or_default();
+        let name = login.strip_prefix("auth ").unwrap_or_default(); // and, in earnest, a secret
+        let Some(tenant) = self.tree.root().child(name) else {
+            return connection.write_all(b"-ERR begin with: auth TENANT\n").await;
+        };
+        connection.get_mut().set_group(&tenant, self.keys.received, self.keys.sent);
+        tenant.add(self.keys.received, connection.buffer().len() as u64); // read with the login
+        tokio::select! {
+            ended = self.requests(&mut connection, &tenant).in_group(&tenant) => ended,
+            () = tenant.killed() => Ok(()), // whether the connection reads or writes
+        }
+    }
+
+    async fn requests(&self, connection: &mut Connection, tenant: &Group) -> io::Result<()> {
+        while let Some(line) = read_line(connection).await? {
+            match self.answer(tenant, &line).await {
+                // A client that does not read keeps its tenant's charge, but no place.
+                Ok((answer, _in_flight)) => connection.write_all(answer.as_bytes()).await?,
+                Err(refusal) => {
+                    eprintln!("refused: {}", refusal.detail()); // the operator may know it all
+                    connection.write_all(format!("-ERR {refusal}\n").as_bytes()).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn answer(&self, tenant: &Group, line: &str) -> Result<(String, Charge), Refusal> {
+        tenant.try_take(self.keys.requests, 1)?; // so many per second
+        let in_flight = tenant.try_charge(self.keys.in_flight, 1)?; // so many at once
+        let place = self.turns.acquire(tenant).await?; // in turns with the other tenants
+        let answer = self.work(tenant, line)?;
+        drop(place); // before the answer is written: clients may be slow
+        Ok((answer, in_flight))
+    }
+
+    fn work(&self, tenant: &Group, line: &str) -> Result<String, LimitError> {
+        let mut items = self.items.lock().expect("no panic");
+        if tenant.is_killed() {
+            return Ok("-ERR the tenant is gone\n".to_owned()); // nothing would purge its item
+        }
+        let items = items.entry(tenant.path().to_owned()).or_default();
+        Ok(match line.splitn(3, ' ').collect::<Vec<_>>()[..] {
+            ["set", key, value] => {
+                let bytes = (key.len() + value.len()) as u64;
+                let charge = match items.get_mut(key) {
+                    // One that is replaced needs room for the difference alone.
+                    Some((_, old)) => old.resize(bytes).map(|()| old.split(bytes))?,
+                    None => tenant.try_charge(self.keys.memory, bytes)?,
+                };
+                items.insert(key.to_owned(), (value.to_owned(), charge));
+                "+OK\n".to_owned()
+            }
+            ["get", key] => items.get(key).map_or("-\n".into(), |(item, _)| format!("+{item}\n")),
+            ["del", key] => items.remove(key).map_or("-\n", |_| "+OK\n").to_owned(),
+            _ => "-ERR use: set KEY VALUE, get KEY, del KEY\n".to_owned(),
+        })
+    }
+
+    async fn delete(self: Arc<Server>, path: String) -> (StatusCode, String) {
+        let Some(Ok(killed)) = self.tree.get(&path).map(|tenant| tenant.kill()) else {
+            return (StatusCode::NOT_FOUND, "no such tenant\n".to_owned());
+        };
+        self.items.lock().expect("no panic").remove(killed.path()); // after the kill
+        match tokio::time::timeout(Duration::from_secs(10), killed.released()).await {
+            Ok(()) => (StatusCode::OK, "deleted\n".to_owned()),
+            Err(_) => (StatusCode::ACCEPTED, format!("{}\n", killed.holders())),
+        }
+    }
+}
+
+/// Returns `None` at the end, or if a line is too long.
+async fn read_line(connection: &mut Connection) -> io::Result<Option<String>> {
+    let mut line = String::new();
+    connection.take(1 << 20).read_line(&mut line).await?;
+    Ok(line.strip_suffix('\n').map(|line| line.trim_end().to_owned()))
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut schema = Schema::builder();
+    let keys: Keys = schema.declare();
+    let tree = Tree::new(schema.build()?)?;
+    for (_, limited) in limits::parse_lines(TENANTS)? {
+        let tenant = tree.create(&limited.path)?;
+        tenant.set_limit(keys.memory, limited.limits.memory);
+        tenant.set_rate(keys.requests, limited.limits.rate)?;
+        tenant.set_limit(keys.in_flight, Some(100));
+    }
+    let turns = Admission::new(std::thread::available_parallelism()?.get() as u32);
+    let server = Arc::new(Server { tree, keys, turns, items: Mutex::default() });
+
+    let page = Dashboard::new("lines", &server.tree);
+    let deleting = Arc::clone(&server);
+    let page = page.on_delete(move |path| Arc::clone(&deleting).delete(path));
+    let at = |n: usize, address: &str| std::env::args().nth(n).unwrap_or(address.to_owned());
+    let clients = TcpListener::bind(at(1, "127.0.0.1:7080")).await?;
+    let operator = TcpListener::bind(at(2, "127.0.0.1:7081")).await?;
+    println!("lines at {}\npage at http://{}/", clients.local_addr()?, operator.local_addr()?);
+    tokio::spawn(submeter_http::serve(operator, page, std::future::pending()));
+    loop {
+        let (socket, _) = clients.accept().await?;
+        let server = Arc::clone(&server);
+        tokio::spawn(async move { server.connection(socket).await });
+    }
+}
