@@ -1,18 +1,18 @@
 //! A layer that makes requests wait for their tenant's turn.
 
+use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
-use submeter::admission::{Admission, Admitted, Admitting};
+use submeter::admission::{Admission, AdmissionError, Admitted, Admitting};
 use submeter::switch;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::holding::HoldingFuture;
+use super::holding::{self, Boxed, HoldingFuture, Timer};
 
 /// Makes each request wait for a place in a queue that is fair to tenants, in the group in which it
 /// is handled, and holds the place until the server has taken the response's body, or its head
@@ -60,10 +60,10 @@ use super::holding::HoldingFuture;
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct AdmissionLayer {
     admission: Admission,
-    timeout: Option<Duration>,
+    timer: Option<Timer>,
     until_head: bool,
 }
 
@@ -71,15 +71,20 @@ impl AdmissionLayer {
     /// Makes a layer from the queue in which requests wait.
     #[must_use]
     pub fn new(admission: Admission) -> AdmissionLayer {
-        AdmissionLayer { admission, timeout: None, until_head: false }
+        AdmissionLayer { admission, timer: None, until_head: false }
     }
 
-    /// Bounds how long a request waits: see [`Admitting::max_wait`].
+    /// Lets requests wait for their turn until their timer is ready, at most. `timer` makes one for
+    /// each: `wait(|| tokio::time::sleep(Duration::from_secs(1)))`. Costs an allocation.
     #[doc(alias = "deadline")]
+    #[doc(alias = "max_wait")]
     #[doc(alias = "timeout")]
     #[must_use]
-    pub fn max_wait(mut self, timeout: Duration) -> AdmissionLayer {
-        self.timeout = Some(timeout);
+    pub fn wait<T>(mut self, timer: impl Fn() -> T + Send + Sync + 'static) -> AdmissionLayer
+    where
+        T: Future<Output = ()> + Send + 'static,
+    {
+        self.timer = Some(holding::timer(timer));
         self
     }
 
@@ -124,16 +129,45 @@ where
         let Some(group) = switch::current() else {
             return HoldingFuture::runs(self.inner.call(request));
         };
-        let mut acquire = self.layer.admission.acquire(&group);
-        if let Some(timeout) = self.layer.timeout {
-            acquire = acquire.max_wait(timeout);
-        }
-        HoldingFuture::waits(&mut self.inner, request, acquire, self.layer.until_head)
+        let acquire = self.layer.admission.acquire(&group);
+        let turn = match &self.layer.timer {
+            Some(timer) => Turn::Timed(Box::pin(acquire.until(timer()))),
+            None => Turn::Untimed(acquire),
+        };
+        HoldingFuture::waits(&mut self.inner, request, turn, self.layer.until_head)
     }
 }
 
 /// The future of a response that holds a place. See [`AdmissionLayer`].
-pub type AdmissionFuture<S, R, F> = HoldingFuture<S, R, F, Admitting, Admitted>;
+pub type AdmissionFuture<S, R, F> = HoldingFuture<S, R, F, Turn, Admitted>;
+
+/// A wait for a place.
+#[doc(hidden)]
+pub enum Turn {
+    Untimed(Admitting),
+    Timed(Boxed<Result<Admitted, AdmissionError>>),
+}
+
+impl Future for Turn {
+    type Output = Result<Admitted, AdmissionError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            Turn::Untimed(acquire) => Pin::new(acquire).poll(context),
+            Turn::Timed(acquire) => acquire.as_mut().poll(context),
+        }
+    }
+}
+
+impl fmt::Debug for AdmissionLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AdmissionLayer")
+            .field("admission", &self.admission)
+            .field("is_timed", &self.timer.is_some())
+            .field("until_head", &self.until_head)
+            .finish()
+    }
+}
 
 pin_project! {
     /// The body of a response that holds its place, or something else held for it, until it ends.
@@ -151,6 +185,13 @@ impl<B: Body, H> AdmittedBody<B, H> {
         // A server need not poll a body from which it sends nothing.
         let admitted = admitted.filter(|_| !body.is_end_stream());
         AdmittedBody { body, admitted }
+    }
+}
+
+/// For the answers of layers around this one, which hold nothing.
+impl<B: Body + From<String>, H> From<String> for AdmittedBody<B, H> {
+    fn from(text: String) -> AdmittedBody<B, H> {
+        AdmittedBody::new(text.into(), None)
     }
 }
 
@@ -183,6 +224,7 @@ impl<B: Body, H> Body for AdmittedBody<B, H> {
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
+    use std::future::ready;
     use std::pin::pin;
     use std::task::Waker;
 
@@ -263,7 +305,7 @@ mod tests {
         let web = tree.create("/web").expect("new");
         let handler =
             |_| async { Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("hello"))) };
-        let layer = AdmissionLayer::new(Admission::new(0)).max_wait(Duration::ZERO);
+        let layer = AdmissionLayer::new(Admission::new(0)).wait(|| ready(()));
         let service = ServiceBuilder::new().layer(layer).service(service_fn(handler));
         for (kill, status) in [(false, 503), (true, 410)] {
             if kill {
@@ -273,5 +315,18 @@ mod tests {
             let Poll::Ready(Ok(answer)) = poll(asks.as_mut()) else { panic!("no time to wait") };
             assert_eq!(answer.status().as_u16(), status);
         }
+    }
+
+    /// Nothing ends and nobody else comes: the timer alone wakes a request that waits.
+    #[tokio::test]
+    async fn a_timer_ends_a_wait_beside_no_other_traffic() {
+        let tree = Tree::new(Schema::builder().build().expect("valid")).expect("address space");
+        let handler = |_| async { Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())) };
+        let (admission, ms) = (Admission::new(1), std::time::Duration::from_millis(1));
+        let _busy = admission.try_acquire(tree.root()).expect("free");
+        let layer = AdmissionLayer::new(admission).wait(move || tokio::time::sleep(ms));
+        let service = ServiceBuilder::new().layer(layer).service(service_fn(handler));
+        let answer = service.oneshot(Request::new(())).in_group(tree.root()).await;
+        assert_eq!(answer.expect("an answer").status(), StatusCode::SERVICE_UNAVAILABLE);
     }
 }

@@ -1,6 +1,7 @@
 //! The future of a response that first waits for something, and then holds it until the body ends.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use http::Response;
@@ -10,6 +11,18 @@ use submeter::Refusal;
 use tower_service::Service;
 
 use super::{AdmittedBody, refused};
+
+pub(super) type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Makes a timer for each request. The layers have none of their own, so that they need no runtime.
+pub(super) type Timer = Arc<dyn Fn() -> Boxed<()> + Send + Sync>;
+
+pub(super) fn timer<T>(timer: impl Fn() -> T + Send + Sync + 'static) -> Timer
+where
+    T: Future<Output = ()> + Send + 'static,
+{
+    Arc::new(move || Box::pin(timer()))
+}
 
 pin_project! {
     /// The future of a response for which something is held. See

@@ -2,8 +2,6 @@
 
 use std::fmt;
 use std::future::ready;
-use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::{Request, Response};
@@ -14,10 +12,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::AdmittedBody;
-use super::holding::HoldingFuture;
-
-type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
-type Timer = Arc<dyn Fn() -> Boxed<()> + Send + Sync>;
+use super::holding::{self, Boxed, HoldingFuture, Timer};
 
 /// Charges a quota for each request, in the group in which it is handled, and holds the charge
 /// until the response's body ends: with an amount of 1, it limits requests in flight. Requests
@@ -73,14 +68,13 @@ impl<U: Unit> QuotaLayer<U> {
     }
 
     /// Lets requests wait for room until their timer is ready. `timer` makes one for each: `wait(||
-    /// tokio::time::sleep(Duration::from_secs(1)))`. The layers have no timer of their own, so that
-    /// they need no runtime.
+    /// tokio::time::sleep(Duration::from_secs(1)))`.
     #[must_use]
     pub fn wait<T>(mut self, timer: impl Fn() -> T + Send + Sync + 'static) -> QuotaLayer<U>
     where
         T: Future<Output = ()> + Send + 'static,
     {
-        self.timer = Some(Arc::new(move || Box::pin(timer())));
+        self.timer = Some(holding::timer(timer));
         self
     }
 }
@@ -140,7 +134,7 @@ impl<U: Unit> fmt::Debug for QuotaLayer<U> {
 mod tests {
     use std::convert::Infallible;
     use std::future::pending;
-    use std::pin::pin;
+    use std::pin::{Pin, pin};
     use std::task::Waker;
 
     use bytes::Bytes;
