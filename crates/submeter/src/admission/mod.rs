@@ -61,6 +61,14 @@
 //! the write by a timeout. What the tenant still has in flight, such as the answer's memory, can
 //! stay charged to a [quota](crate::Quota) of its own.
 //!
+//! # Fewer places than workers
+//! On an async runtime, work that never awaits keeps its worker, so that a worker always finds a
+//! place where there are as many places as workers: nothing waits, and the runtime's order decides.
+//! On two workers, weights of 1 and 3 shared as 50 to 50 with two places, and as 27 to 73 with one.
+//! Have more workers than places, or do such work on threads
+//! ([`acquire_blocking`](Admission::acquire_blocking), or `spawn_blocking` while the place is held:
+//! 25 to 75).
+//!
 //! # Weights of its own
 //! A weight is set by [`Admission::set_weight`], not by [`Group::set_weight`]. The latter belongs
 //! to a rate of the schema and divides what that grants, whereas a program may have several queues,
@@ -230,8 +238,9 @@ impl Admission {
     /// Makes a queue with at most `limit` pieces of work in flight, or [`SLOTS_MAX`] if that is
     /// less. With 0, everything waits until another limit is [set](Self::set_limit).
     ///
-    /// For work that keeps a CPU busy, choose the number of CPUs; for work that mostly waits for
-    /// other services, as many as those handle best.
+    /// For work that keeps a CPU busy, choose the number of CPUs, and [more
+    /// workers](self#fewer-places-than-workers) than that on an async runtime; for work that mostly
+    /// waits for other services, as many as those handle best.
     #[must_use]
     pub fn new(limit: u32) -> Admission {
         Admission::builder(limit).build()
@@ -293,8 +302,8 @@ impl Admission {
     /// at most `timeout`; [`Duration::MAX`] waits as long as it takes. Not in async code.
     ///
     /// A thread that gives up a place keeps running while the next is woken, and the kernel may put
-    /// the woken one on the CPU of another that has a place. With `acquire`, on a runtime with one
-    /// worker per CPU, there are never more runnable threads than CPUs.
+    /// the woken one on the CPU of another that has a place. Tasks that use `acquire` do not
+    /// contend for CPUs that way.
     ///
     /// # Examples
     /// ```
