@@ -94,8 +94,6 @@ mod thread_context;
 mod thread_meter;
 #[cfg(feature = "tokio")]
 mod tokio;
-#[cfg(all(feature = "tokio", tokio_unstable))]
-mod tokio_tasks;
 #[cfg(feature = "tower")]
 mod tower;
 mod updates;
@@ -113,8 +111,6 @@ pub use rayon::{join_in, scope_spawn_in};
 pub use thread::{Checkpoint, Entered, TimeSlice, Yielding};
 #[cfg(feature = "tokio")]
 pub use tokio::{spawn, spawn_blocking, spawn_blocking_in, spawn_in, spawn_local};
-#[cfg(all(feature = "tokio", tokio_unstable))]
-pub use tokio_tasks::follow_tasks;
 #[cfg(feature = "tower")]
 pub use tower::{GroupLayer, GroupService};
 pub use updates::{add, adjust, record_many, set};
