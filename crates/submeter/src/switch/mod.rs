@@ -92,8 +92,6 @@ pub mod thread_context;
 #[path = "no_thread_context.rs"]
 mod thread_context;
 mod thread_meter;
-#[cfg(feature = "tokio")]
-mod tokio;
 #[cfg(feature = "tower")]
 mod tower;
 mod updates;
@@ -106,11 +104,7 @@ pub use balance::CpuBalance;
 pub use counted::Counted;
 pub use grouped::{Grouped, InGroup};
 pub use observe::{Observation, Observer, observe};
-#[cfg(feature = "rayon")]
-pub use rayon::{join_in, scope_spawn_in};
 pub use thread::{Checkpoint, Entered, TimeSlice, Yielding};
-#[cfg(feature = "tokio")]
-pub use tokio::{spawn, spawn_blocking, spawn_blocking_in, spawn_in, spawn_local};
 #[cfg(feature = "tower")]
 pub use tower::{GroupLayer, GroupService};
 pub use updates::{add, adjust, record_many, set};
