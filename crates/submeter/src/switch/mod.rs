@@ -92,8 +92,6 @@ pub mod thread_context;
 #[path = "no_thread_context.rs"]
 mod thread_context;
 mod thread_meter;
-#[cfg(feature = "tower")]
-mod tower;
 mod updates;
 
 use crate::tree::group::Group;
@@ -105,8 +103,6 @@ pub use counted::Counted;
 pub use grouped::{Grouped, InGroup};
 pub use observe::{Observation, Observer, observe};
 pub use thread::{Checkpoint, Entered, TimeSlice, Yielding};
-#[cfg(feature = "tower")]
-pub use tower::{GroupLayer, GroupService};
 pub use updates::{add, adjust, record_many, set};
 
 impl Group {

@@ -8,11 +8,10 @@ use std::time::Duration;
 
 use futures_util::{Stream, StreamExt, stream};
 use rayon::prelude::*;
-use submeter::switch::{self, GroupLayer, InGroup};
+use submeter::switch::{self, InGroup};
 use submeter::{Bytes, Counter, Group, Nanoseconds, Schema, Tree};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::{Builder, Runtime};
-use tower::{ServiceBuilder, ServiceExt, service_fn};
 
 use crate::work::{burn, burn_ms};
 
@@ -167,30 +166,6 @@ fn a_worker_that_parks_charges_what_it_used() {
         std::thread::sleep(Duration::from_millis(2));
     }
     panic!("{} charged of {used}", tree.root().sum(cpu));
-}
-
-#[test]
-fn each_request_is_handled_in_its_group() {
-    let (tree, cpu, a, _) = fixture();
-    let names = tree.clone();
-    let service = ServiceBuilder::new()
-        .layer(GroupLayer::new(move |path: &String| names.get(path)))
-        .service(service_fn(|_: String| {
-            let at_call = switch::current();
-            async move {
-                burn_ms(2);
-                tokio::task::yield_now().await;
-                Ok::<_, std::io::Error>((at_call, switch::current()))
-            }
-        }));
-    runtime().block_on(async {
-        let seen = service.clone().oneshot("/a".to_owned()).await.expect("served");
-        assert_eq!(seen, (Some(a.clone()), Some(a.clone())));
-        let seen = service.oneshot("/none".to_owned()).await.expect("served");
-        assert_eq!(seen, (None, None));
-    });
-    assert!(a.sum(cpu) >= 1_000_000);
-    assert_eq!(tree.root().read(cpu).value, a.read(cpu).value, "the other one is nobody's");
 }
 
 #[test]
