@@ -45,7 +45,9 @@ impl Group {
     /// tokio::task::yield_now().await; // it waits
     /// let killed = tree.get("/acme").expect("made with its child").kill_subtree()?;
     /// assert_eq!(task.await?, "the tenant is gone");
-    /// submeter::Killed::all_released(&killed).await;
+    /// for killed in &killed {
+    ///     killed.await;
+    /// }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
