@@ -123,12 +123,6 @@ impl TokenBucket {
         self.bucket.balance(self.now_ns())
     }
 
-    /// Returns the amount that can be taken now; `None` without a rate.
-    #[must_use]
-    pub fn available(&self) -> Option<u64> {
-        self.bucket.available(self.now_ns())
-    }
-
     /// Sets the weight with which this level contends for the rate of the level above it, from its
     /// next period on; `None` for no weight.
     ///

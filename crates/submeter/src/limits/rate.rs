@@ -198,17 +198,6 @@ impl Group {
         self.inner.extras.rate(self.rate_slot(limit.key))?.weight()
     }
 
-    /// Returns how much the group's own rate would grant at this moment, or `None` if it has none.
-    /// Rates of ancestors may grant less.
-    ///
-    /// # Panics
-    /// When the limit is of another tree's schema.
-    #[must_use]
-    #[cfg_attr(debug_assertions, track_caller)]
-    pub fn available<U: Unit>(&self, limit: RateLimit<U>) -> Option<u64> {
-        self.inner.extras.rate(self.rate_slot(limit.key))?.available()
-    }
-
     /// Takes `n` in this group and every ancestor, or in none. This uses up what their rates have
     /// earned, and they earn it again as time passes.
     ///
