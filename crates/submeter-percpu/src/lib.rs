@@ -18,12 +18,15 @@
 //! - [`free_list`]: a lock-free list of unused numbers.
 //! - [`process_lock`]: locks that detect that a fork left their holder behind.
 //! - [`wakers`]: the waiters for one event, each in its own process.
+//! - [`contain`]: calls into code of others, whose panics stay there.
 //! - [`misuse`]: reports of misuse that the reference counts detected and contained.
 //!
 //! `unsafe` lives in the files called `raw.rs` and in `backend/`; everything else is the safe
 //! interface.
 
 // Under loom only the models use these: their interfaces need storage, which loom cannot run.
+#[cfg(any(test, not(loom)))]
+pub mod contain;
 #[cfg(any(test, not(loom)))]
 pub mod counter;
 pub mod dirty;

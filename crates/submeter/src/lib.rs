@@ -105,7 +105,6 @@ pub mod admission;
 #[cfg(feature = "aggregator")]
 pub mod aggregator;
 mod backend;
-mod contain;
 pub mod counter;
 mod error;
 pub mod guide;
