@@ -110,12 +110,6 @@ impl TokenBucket {
         self.bucket.set_soft(mode == LimitMode::Soft);
     }
 
-    /// Returns how the bucket treats a take that exceeds it.
-    #[must_use]
-    pub fn mode(&self) -> LimitMode {
-        if self.bucket.is_soft() { LimitMode::Soft } else { LimitMode::Enforced }
-    }
-
     /// Returns the amount that can be taken now or, if negative, the amount
     /// [spent](TokenBucket::spend) that has still to be earned; `None` without a rate.
     #[must_use]

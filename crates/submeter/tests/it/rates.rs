@@ -294,10 +294,6 @@ fn a_soft_rate_grants_and_counts() {
     acme.set_rate(requests, Some(Rate::new(10, DAY))).expect("it can be kept");
     acme.set_rate_mode(requests, LimitMode::Soft);
     web.set_rate(requests, Some(Rate::new(20, DAY))).expect("it can be kept");
-    assert_eq!(
-        [&web, acme].map(|at| at.rate_mode(requests)),
-        [LimitMode::Enforced, LimitMode::Soft]
-    );
     web.try_take(requests, 8).expect("both have it");
     web.try_take(requests, 8).expect("a soft rate refuses nothing");
     // It grants what it has, as if it had refused the previous take.
