@@ -71,9 +71,9 @@
 //!
 //! # Features
 //! `aggregator`, `export` and `perf` are on by default. With `default-features = false`, counting,
-//! limits and reads remain. `futures`, `http-body` and `rayon` carry groups into streams, bodies and
-//! parallel iterators, as futures do without any; `tokio` counts a connection's bytes. The crate
-//! `submeter-http` has tower layers, which count and limit requests. `thread-context` shows
+//! limits and reads remain. `futures`, `http-body` and `rayon` carry groups into streams, bodies
+//! and parallel iterators, as futures do without any; `tokio` counts a connection's bytes. The
+//! crate `submeter-http` has tower layers, which count and limit requests. `thread-context` shows
 //! profilers the group of each thread (`switch::thread_context`). `checkpoint` saves totals for the
 //! next process. `derive` makes a struct of keys declare its metrics ([`Metrics`]). `serde`
 //! serializes the results of reads in these shapes:

@@ -73,8 +73,8 @@ pin_project! {
     /// A value that works in a group whenever it is polled. See [`InGroup`].
     ///
     /// It is a [`Future`] if the value is one. With the feature `futures` the same holds for
-    /// `Stream`, with `http-body` for `http_body::Body`, and with `rayon` for `ParallelIterator` and
-    /// `IndexedParallelIterator`, which enter the group on every thread that they use.
+    /// `Stream`, with `http-body` for `http_body::Body`, and with `rayon` for `ParallelIterator`
+    /// and `IndexedParallelIterator`, which enter the group on every thread that they use.
     ///
     /// # Examples
     /// ```
