@@ -121,7 +121,7 @@ impl<T> Grouped<T> {
 
     /// Enters the group, and returns the value with the guard, which is dropped after the poll, or
     /// when the poll panics.
-    #[cfg(any(feature = "futures", feature = "http-body", feature = "tokio"))]
+    #[cfg(any(feature = "futures", feature = "http-body"))]
     #[inline]
     pub(crate) fn enter(self: Pin<&mut Self>) -> (Pin<&mut T>, Option<super::Entered>) {
         let this = self.project();
@@ -132,7 +132,7 @@ impl<T> Grouped<T> {
     }
 
     /// Returns the value for questions that need no poll.
-    #[cfg(any(feature = "futures", feature = "http-body", feature = "tokio", feature = "rayon"))]
+    #[cfg(any(feature = "futures", feature = "http-body", feature = "rayon"))]
     pub(crate) fn value(&self) -> &T {
         self.value.as_ref().expect("borrowed while it exists")
     }
