@@ -9,7 +9,7 @@
 //! for the call, for each poll of the response and for each frame of both bodies, and counts what
 //! [`HttpMetrics`] lists. A handler finds the group in the request's extensions, or by
 //! [`switch::current`](submeter::switch::current). To enter groups without counting, use
-//! [`GroupLayer`](submeter::switch::GroupLayer) and, for a body alone,
+//! [`GroupLayer`] and, for a body alone,
 //! [`in_group`](submeter::switch::InGroup::in_group).
 //!
 //! Inside it, [`RateLayer`] refuses requests that exceed their tenant's rate, and
@@ -159,6 +159,7 @@
 
 mod admission;
 mod body;
+mod group;
 mod holding;
 mod in_group_of;
 mod meter;
@@ -173,6 +174,7 @@ mod tests;
 
 pub use self::admission::{AdmissionFuture, AdmissionLayer, AdmissionService, AdmittedBody};
 pub use self::body::MeteredBody;
+pub use self::group::{GroupLayer, GroupService};
 pub use self::holding::HoldingFuture;
 pub use self::meter::{MeterFuture, MeterLayer, MeterService};
 pub use self::metrics::HttpMetrics;

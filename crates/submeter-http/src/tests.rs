@@ -17,7 +17,10 @@ use submeter::switch::InGroup;
 use submeter::{Bytes as InBytes, Count, Counter, Group, Nanoseconds, Rate, Schema, Tree, switch};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
-use crate::{AdmissionLayer, HttpMetrics, MeterLayer, MeteredBody, QuotaLayer, RateLayer, refused};
+use crate::{
+    AdmissionLayer, GroupLayer, HttpMetrics, MeterLayer, MeteredBody, QuotaLayer, RateLayer,
+    refused,
+};
 
 /// Computes until the thread has used `time` on a CPU.
 fn burn(time: Duration) {
@@ -592,4 +595,25 @@ fn requests_over_the_rate_are_not_served() {
     assert_eq!(served, 3);
     assert_eq!((web.sum(metrics.requests), web.sum(metrics.response_bytes)), (3, 61));
     assert_eq!(web.sum(limit.throttled()), 1);
+}
+
+#[test]
+fn each_request_is_handled_in_its_group() {
+    let Fixture { tree, cpu, web, .. } = Fixture::new();
+    let names = tree.clone();
+    let service = ServiceBuilder::new()
+        .layer(GroupLayer::new(move |path: &&str| names.get(path)))
+        .service(service_fn(|_: &str| {
+            let at_call = switch::current();
+            async move {
+                burn(Duration::from_millis(2));
+                tokio::task::yield_now().await;
+                Ok::<_, Infallible>((at_call, switch::current()))
+            }
+        }));
+    let seen = block_on(service.clone().oneshot("/web")).expect("infallible");
+    assert_eq!(seen, (Some(web.clone()), Some(web.clone())));
+    assert_eq!(block_on(service.oneshot("/none")).expect("infallible"), (None, None));
+    assert!(web.sum(cpu) >= 1_000_000);
+    assert_eq!(tree.root().sum(cpu), web.sum(cpu), "the other one is nobody's");
 }

@@ -15,7 +15,7 @@ pub(crate) use raw::ForkMutex;
 
 /// See the [module](self). Two bytes: every group has one.
 #[derive(Debug)]
-pub struct ForkLock {
+pub(crate) struct ForkLock {
     /// The holder's [`name`], 0 when free.
     holder: AtomicU16,
 }
@@ -23,15 +23,13 @@ pub struct ForkLock {
 /// Proof that the lock is held; releases it when dropped.
 #[must_use = "the lock is released at once otherwise"]
 #[derive(Debug)]
-pub struct Held<'a> {
+pub(crate) struct Held<'a> {
     lock: &'a ForkLock,
 }
 
 impl ForkLock {
     /// Makes a free lock.
-    #[must_use]
-    #[expect(clippy::new_without_default, reason = "it watches forks from then on")]
-    pub fn new() -> ForkLock {
+    pub(crate) fn new() -> ForkLock {
         watch();
         ForkLock { holder: AtomicU16::new(0) }
     }
@@ -44,7 +42,7 @@ impl ForkLock {
     }
 
     /// Waits for the lock, or takes it over from a holder that a fork left behind.
-    pub fn lock(&self) -> Held<'_> {
+    pub(crate) fn lock(&self) -> Held<'_> {
         let mut rounds = 0;
         loop {
             match self.try_lock() {

@@ -16,9 +16,9 @@
 //!   freed after a grace period.
 //! - [`slots`]: a limit on how many may be inside at once, and the queue of waiters.
 //! - [`free_list`]: a lock-free list of unused numbers.
-//! - [`fork_lock`]: a lock that can be taken over from a holder left behind by a fork.
 //! - [`process_lock`]: locks that detect that a fork left their holder behind.
 //! - [`wakers`]: the waiters for one event, each in its own process.
+//! - [`contain`]: calls into code of others, whose panics stay there.
 //! - [`misuse`]: reports of misuse that the reference counts detected and contained.
 //!
 //! `unsafe` lives in the files called `raw.rs` and in `backend/`; everything else is the safe
@@ -26,12 +26,14 @@
 
 // Under loom only the models use these: their interfaces need storage, which loom cannot run.
 #[cfg(any(test, not(loom)))]
+pub mod contain;
+#[cfg(any(test, not(loom)))]
 pub mod counter;
 pub mod dirty;
 #[cfg(any(test, not(loom)))]
 pub mod dirty_set;
 #[cfg(any(test, not(loom)))]
-pub mod fork_lock;
+mod fork_lock;
 #[cfg(any(test, not(loom)))]
 pub mod free_list;
 pub mod misuse;

@@ -2,12 +2,13 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
+
+use crate::contain::contain;
 
 /// Successive waits of the calling thread, by [parking](thread::park). Allocates.
 ///
@@ -110,22 +111,16 @@ impl Wake for Unpark {
 /// Panics are contained: the panic hook has reported them, the other wakers must run too, and the
 /// thread that granted what they waited for is not responsible for any of them.
 pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
-    wakers.into_iter().for_each(|waker| contain(|| waker.wake()));
+    for waker in wakers {
+        let _ = contain(|| waker.wake());
+    }
 }
 
 /// Drops a waker that nothing will wake. A panic is contained here as well: it would take with it
 /// whatever the caller was granted.
 #[cfg(not(loom))]
 pub(crate) fn let_go(waker: Waker) {
-    contain(|| drop(waker));
-}
-
-fn contain(call: impl FnOnce()) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(call)) {
-        // The drop of the payload may panic as well; that second payload is leaked.
-        let dropped = catch_unwind(AssertUnwindSafe(|| drop(payload)));
-        dropped.unwrap_or_else(std::mem::forget);
-    }
+    let _ = contain(|| drop(waker));
 }
 
 // Not under Miri, which reports the leak.

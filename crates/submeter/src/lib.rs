@@ -71,12 +71,12 @@
 //!
 //! # Features
 //! `aggregator`, `export` and `perf` are on by default. With `default-features = false`, counting,
-//! limits and reads remain. `tokio`, `futures`, `tower`, `http-body` and `rayon` carry groups into
-//! tasks, streams, services, bodies and parallel iterators; the crate `submeter-http` counts and
-//! limits requests. `thread-context` shows profilers the group of each thread
-//! (`switch::thread_context`). `checkpoint` saves totals for the next process. `derive` makes a
-//! struct of keys declare its metrics ([`Metrics`]). `serde` serializes the results of reads in
-//! these shapes:
+//! limits and reads remain. `futures`, `http-body` and `rayon` carry groups into streams, bodies
+//! and parallel iterators, as futures do without any; `tokio` counts a connection's bytes. The
+//! crate `submeter-http` has tower layers, which count and limit requests. `thread-context` shows
+//! profilers the group of each thread (`switch::thread_context`). `checkpoint` saves totals for the
+//! next process. `derive` makes a struct of keys declare its metrics ([`Metrics`]). `serde`
+//! serializes the results of reads in these shapes:
 //!
 //! - [`Reading`]: `{"value": …, "max_error": 1023, "age_ns": 1200}`
 //! - [`Usage`]: `{"current": 60, "peak": 80, "peak_low": 80, "limit": 100, "refused": 0,
@@ -105,7 +105,6 @@ pub mod admission;
 #[cfg(feature = "aggregator")]
 pub mod aggregator;
 mod backend;
-mod contain;
 pub mod counter;
 mod error;
 pub mod guide;

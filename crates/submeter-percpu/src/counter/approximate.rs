@@ -49,14 +49,6 @@ impl Approximate {
             _ => None,
         }
     }
-
-    /// Cuts off the part below zero.
-    #[cfg(not(loom))]
-    pub(super) fn positive(self) -> Approximate {
-        let high = self.low.saturating_add_unsigned(self.width).max(0);
-        let low = self.low.max(0);
-        Approximate { low, width: high.abs_diff(low) }
-    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -74,17 +66,5 @@ mod tests {
         assert_eq!(Approximate::new(10, 0).compare(10), Some(Ordering::Equal));
         // The truth may have wrapped around.
         assert_eq!(Approximate::new(i64::MAX - 1, 5).compare(0), None);
-    }
-
-    #[test]
-    fn what_is_below_zero_is_cut_off() {
-        let cut = |low, width| {
-            let read = Approximate::new(low, width).positive();
-            (read.low(), read.high())
-        };
-        assert_eq!(cut(-10, 5), (0, 0));
-        assert_eq!(cut(-10, 15), (0, 5));
-        assert_eq!(cut(10, 5), (10, 15));
-        assert_eq!(cut(i64::MAX, 5), (i64::MAX, i64::MAX));
     }
 }

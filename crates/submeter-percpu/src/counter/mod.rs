@@ -26,6 +26,7 @@ pub use approximate::Approximate;
 pub use limited::{LimitedCounter, OverLimitError};
 #[cfg(not(loom))]
 pub use percpu::PercpuCounter;
+pub use setter::Setter;
 
 /// The default batch of a counter: Linux's `percpu_counter_batch` at its smallest.
 pub const BATCH_DEFAULT: u64 = 32;

@@ -5,7 +5,6 @@ use std::fmt;
 use std::io;
 
 use super::overflows::{Compared, Overflows};
-use super::setter::Setter;
 use super::{Approximate, BATCH_DEFAULT, mask_of};
 use crate::backend::packed::PackedWords;
 use crate::storage::{Area, BlockWord};
@@ -20,8 +19,7 @@ use crate::storage::{Area, BlockWord};
 /// atomic instead where every add needs the resulting value, or where only one thread adds; use a
 /// [`LimitedCounter`](super::LimitedCounter) where the value must not exceed a limit.
 ///
-/// - [`read`](PercpuCounter::read) and [`read_positive`](PercpuCounter::read_positive) cost a few
-///   loads and return the value with its bound.
+/// - [`read`](PercpuCounter::read) costs a few loads and returns the value with its bound.
 /// - [`compare`](PercpuCounter::compare) costs the same, or a `sum` if the bound does not decide;
 ///   it always says which is greater.
 /// - [`sum`](PercpuCounter::sum) costs a load for each CPU and is exact.
@@ -67,11 +65,10 @@ pub struct PercpuCounter {
     written: Written,
 }
 
-/// The part written by overflows and sets.
+/// The part written by overflows.
 #[repr(align(64))]
 struct Written {
     overflows: Overflows<PackedWords>,
-    setter: Setter,
 }
 
 #[cfg(target_pointer_width = "64")]
@@ -125,7 +122,7 @@ impl PercpuCounter {
 
     fn on(word: BlockWord, mask: u64, overflows: Overflows<PackedWords>) -> PercpuCounter {
         let kept = word.area().data_rows() as u64 * mask;
-        PercpuCounter { word, mask, kept, written: Written { overflows, setter: Setter::new() } }
+        PercpuCounter { word, mask, kept, written: Written { overflows } }
     }
 }
 
@@ -137,18 +134,6 @@ impl PercpuCounter {
         if !self.word.add_inside(n, self.mask) {
             self.add_across(n);
         }
-    }
-
-    /// Sets the value, by adding the difference. Costs a `sum` and an add.
-    ///
-    /// No add is lost: a concurrent add counts as if it came either before the set, which
-    /// overwrites it, or after, on top of it. Sets wait for each other. Do not call it in signal
-    /// handlers.
-    ///
-    /// # Differences from Linux
-    /// `percpu_counter_set` zeroes the words of all CPUs, and loses adds that race with it.
-    pub fn set(&self, value: i64) {
-        self.written.setter.set(value, || self.sum(), |lacking| self.add(lacking));
     }
 
     /// Not cold: where each add is as large as a batch, this is the usual path. Not inlined: it is
@@ -227,13 +212,6 @@ impl PercpuCounter {
     #[must_use]
     pub fn estimate(&self) -> i64 {
         self.written.overflows.posted()
-    }
-
-    /// Does the same as [`read`](PercpuCounter::read) for a value that cannot be negative: the
-    /// result is cut off at 0, which the bound takes into account.
-    #[must_use]
-    pub fn read_positive(&self) -> Approximate {
-        self.read().positive()
     }
 
     /// Returns the exact value once the adds are over; visits every CPU's word. It is never off by

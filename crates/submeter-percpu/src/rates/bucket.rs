@@ -317,12 +317,6 @@ impl Bucket {
         self.look().1
     }
 
-    /// Returns the amount that can be taken; `None` without a rate.
-    pub(super) fn available(&self, now_ns: u64) -> Option<u64> {
-        let (word, terms) = self.look();
-        Some(terms?.available(word.due_ns(), now_ns))
-    }
-
     /// Returns the amount that can be taken or, if negative, the amount owed; `None` without a
     /// rate.
     pub(super) fn balance(&self, now_ns: u64) -> Option<i64> {

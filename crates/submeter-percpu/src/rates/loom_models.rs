@@ -30,7 +30,7 @@ fn loom_takes_are_granted_by_both_levels_or_none() {
         let granted = [take(&levels, 0), other.join().unwrap()];
         witness("the one take granted", granted[0]);
         witness("the other take granted", granted[1]);
-        let left = levels.each_ref().map(|level| level.available(0).unwrap());
+        let left = levels.each_ref().map(|level| level.balance(0).unwrap());
         let taken = granted.map(|granted| if granted { 2 } else { 0 });
         assert!(granted[0] != granted[1], "3 are there: one of two takes fits");
         assert_eq!(left, [4 - taken[0], 4 - taken[1], 1]);
@@ -58,7 +58,7 @@ fn loom_a_take_goes_by_a_whole_rate() {
         setter.join().unwrap();
         assert!(taken);
         // The second rate keeps 1, whether that was the rest of it or not.
-        assert!(bucket.available(0).unwrap() <= 1);
+        assert!(bucket.balance(0).unwrap() <= 1);
     });
 }
 

@@ -111,23 +111,11 @@ impl TokenBucket {
         self.bucket.set_soft(mode == LimitMode::Soft);
     }
 
-    /// Returns how the bucket treats a take that exceeds it.
-    #[must_use]
-    pub fn mode(&self) -> LimitMode {
-        if self.bucket.is_soft() { LimitMode::Soft } else { LimitMode::Enforced }
-    }
-
     /// Returns the amount that can be taken now or, if negative, the amount
     /// [spent](TokenBucket::spend) that has still to be earned; `None` without a rate.
     #[must_use]
     pub fn balance(&self) -> Option<i64> {
         self.bucket.balance(self.now_ns())
-    }
-
-    /// Returns the amount that can be taken now; `None` without a rate.
-    #[must_use]
-    pub fn available(&self) -> Option<u64> {
-        self.bucket.available(self.now_ns())
     }
 
     /// Sets the weight with which this level contends for the rate of the level above it, from its

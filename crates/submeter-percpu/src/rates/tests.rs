@@ -108,8 +108,9 @@ fn retries_exactly(
     };
     let early = take(bucket, n, now_ns + wait_ns - 1).expect_err("it is too early");
     prop_assert_eq!(early.wait_ns, Some(1));
-    prop_assert!(bucket.available(now_ns + wait_ns - 1) < Some(n));
-    prop_assert!(bucket.available(now_ns + wait_ns) >= Some(n));
+    let n = i64::try_from(n).expect("at most a burst");
+    prop_assert!(bucket.balance(now_ns + wait_ns - 1) < Some(n));
+    prop_assert!(bucket.balance(now_ns + wait_ns) >= Some(n));
     Ok(())
 }
 
@@ -124,7 +125,7 @@ fn a_burst_can_be_taken_and_is_earned_again() {
     let refused = take(&bucket, 3, 0).expect_err("it is empty");
     assert_eq!(refused.wait_ns, Some(1_000_000_002));
     assert_eq!(take(&bucket, 3, 1_000_000_002), Ok(()));
-    assert_eq!(bucket.available(u64::MAX >> 5), Some(7), "no more than a burst");
+    assert_eq!(bucket.balance(u64::MAX >> 5), Some(7), "no more than a burst");
     assert_eq!(take(&bucket, 8, u64::MAX >> 5).unwrap_err().wait_ns, None);
 }
 
@@ -139,12 +140,12 @@ fn a_burst_is_as_much_in_parts_as_at_once() {
 fn large_products_do_not_overflow() {
     let year = Duration::from_secs(365 * 24 * 3600);
     let bucket = bucket(Rate::new(u64::MAX, year));
-    assert_eq!(bucket.available(0), Some(u64::MAX));
+    assert_eq!(bucket.balance(0), Some(i64::MAX), "as much as fits");
     assert_eq!(take(&bucket, u64::MAX / 2, 0), Ok(()));
     assert!(take(&bucket, u64::MAX / 2 + 2, 0).is_err());
     // A nanosecond earns 584 tokens.
-    let left = bucket.available(0).expect("there is a rate");
-    assert!(u64::MAX / 2 + 1 - left < 600, "{left}");
+    let left = bucket.balance(0).expect("there is a rate");
+    assert!(i64::MAX - left < 600, "{left}");
 }
 
 #[test]
@@ -160,16 +161,16 @@ fn another_rate_keeps_what_can_be_taken() {
     let bucket = bucket(Rate { amount: 10, per: SECOND, burst: 100 });
     assert_eq!(take(&bucket, 70, 0), Ok(()));
     bucket.set(terms(10, 100), 50 * MS);
-    assert_eq!(bucket.available(100 * MS), Some(31), "no part of a token is lost");
+    assert_eq!(bucket.balance(100 * MS), Some(31), "no part of a token is lost");
     assert_eq!(take(&bucket, 1, 100 * MS), Ok(()));
     for (amount, burst, kept) in [(10, 100, 30), (1000, 50, 30), (1000, 7, 7), (1, 400, 7)] {
         bucket.set(terms(amount, burst), 100 * MS);
-        assert_eq!(bucket.available(100 * MS), Some(kept), "{amount} and {burst}");
+        assert_eq!(bucket.balance(100 * MS), Some(kept), "{amount} and {burst}");
     }
     bucket.set(None, 0);
-    assert_eq!((bucket.available(0), take(&bucket, u64::MAX, 0)), (None, Ok(())));
+    assert_eq!((bucket.balance(0), take(&bucket, u64::MAX, 0)), (None, Ok(())));
     bucket.set(terms(1, 5), 3);
-    assert_eq!(bucket.available(3), Some(5), "the first rate fills it");
+    assert_eq!(bucket.balance(3), Some(5), "the first rate fills it");
 }
 
 #[test]
@@ -183,8 +184,8 @@ fn the_slowest_level_is_named_and_nothing_taken() {
     let second = 1_000_000_000;
     let refused = take(6, second).expect_err("the third has 2");
     assert_eq!((refused.levels, refused.wait_ns), (2, Some(2 * second)));
-    let available = levels.each_ref().map(|level| level.available(second));
-    assert_eq!(available, [Some(10), None, Some(2), Some(5)]);
+    let left = levels.each_ref().map(|level| level.balance(second));
+    assert_eq!(left, [Some(10), None, Some(2), Some(5)]);
 }
 
 #[test]
@@ -207,7 +208,7 @@ fn a_rate_of_nothing_refuses_all() {
     let [below, above] = [bucket(rate), bucket(rate)];
     below.set(nothing(), 0);
     assert_eq!(below.terms().map(Rate::from), Some(Rate::NOTHING));
-    assert_eq!(below.available(0), Some(0));
+    assert_eq!(below.balance(0), Some(0));
     assert_eq!(take(&below, 0, 0), Ok(()), "nothing is asked for");
     for now_ns in [0, MS, 1_000_000 * MS] {
         // Together with a level that names a time.
@@ -224,7 +225,7 @@ fn a_rate_of_nothing_refuses_all() {
     }
     // Later refusals are counted as usual.
     below.set(Some(rate.terms().expect("it can be kept")), 1_000_000 * MS);
-    assert_eq!(below.available(1_000_000 * MS), Some(0));
+    assert_eq!(below.balance(1_000_000 * MS), Some(0));
     let refused = take(&below, 1, 1_000_000 * MS).expect_err("nothing is earned yet");
     assert_eq!((refused.wait_ns, refused.throttled_ns), (Some(100 * MS), 100 * MS));
     assert_eq!(take(&below, 1, 1_000_100 * MS), Ok(()));
@@ -253,7 +254,7 @@ fn a_refusal_above_gives_back_below() {
     let clock = Cell::new(0);
     let other = || take(&above, 10, 0).expect("it is full");
     assert!(!take_while([&below, &above], 5, &clock, other));
-    assert_eq!(below.available(0), Some(10));
+    assert_eq!(below.balance(0), Some(10));
 }
 
 #[test]
@@ -267,7 +268,7 @@ fn a_late_return_is_not_on_top_of_a_burst() {
     };
     assert!(!take_while([&below, &above], 5, &clock, other));
     // Without the take it would have been full, and 8 of 10 are taken.
-    assert_eq!(below.available(300 * MS), Some(2));
+    assert_eq!(below.balance(300 * MS), Some(2));
 }
 
 /// Setting a rate before it has earned a token loses no part of that token.
@@ -295,7 +296,7 @@ fn takes_of_an_earlier_rate_do_not_come_back() {
         below.set(Some(rate.terms().expect("it can be kept")), 0);
     };
     assert!(!take_while([&below, &above], 4, &clock, other));
-    assert_eq!(below.available(0), Some(6));
+    assert_eq!(below.balance(0), Some(6));
 }
 
 #[test]
@@ -304,7 +305,7 @@ fn a_take_that_meets_another_rate_goes_by_it() {
     let clock = Cell::new(0);
     let other = || above.set(Some(Rate::new(3, SECOND).terms().expect("it can be kept")), 0);
     assert!(!take_while([&below, &above], 4, &clock, other));
-    assert_eq!([below.available(0), above.available(0)], [Some(10), Some(3)]);
+    assert_eq!([below.balance(0), above.balance(0)], [Some(10), Some(3)]);
 }
 
 #[test]

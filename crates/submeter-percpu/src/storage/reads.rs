@@ -46,12 +46,6 @@ impl Area {
         self.inner.tallies.data.iter().map(|tally| in_flight(&tally.in_flight)).sum()
     }
 
-    /// Returns whether any line may be dirty. Visits neither rows nor lines.
-    #[must_use]
-    pub fn any_dirty(&self) -> bool {
-        self.dirty_lines(u64::MAX) != 0
-    }
-
     /// Returns the data rows, for many loads of lines that were handed out before.
     #[must_use]
     pub fn data(&self) -> DataRows<'_> {

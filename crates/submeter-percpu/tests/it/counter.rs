@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
 
-use submeter_percpu::counter::BATCH_DEFAULT;
+use submeter_percpu::counter::{BATCH_DEFAULT, Setter};
 use submeter_percpu::{Area, PercpuCounter};
 
 use crate::common::{migrate, on_every_backend, rounds};
@@ -172,29 +172,16 @@ fn compare_and_sum_wrap_around_together() {
     });
 }
 
-#[test]
-fn read_positive_is_not_negative_and_bounded() {
-    let counter = on_simulated(2, 64);
-    Area::simulate_cpu(0);
-    counter.add(-1);
-    Area::simulate_cpu(1);
-    counter.add(63);
-    assert_eq!(counter.read().low(), -64, "what the other CPU added is not posted");
-    let read = counter.read_positive();
-    assert!(read.low() == 0 && read.high() >= 62 && read.value() >= 0);
-    assert!((read.value() - 62).unsigned_abs() <= read.max_error());
-    on_every_backend(|area| {
-        let counter = PercpuCounter::with_batch(area, 64).expect("room");
-        counter.add(-100_000);
-        let read = counter.read_positive();
-        assert_eq!((read.value(), read.max_error()), (0, 0), "what cannot be negative is 0");
-    });
+/// Returns a counter, and what sets it.
+fn settable(area: &Area) -> (PercpuCounter, Setter) {
+    (PercpuCounter::with_batch(area, 32).expect("room"), Setter::new())
 }
 
 #[test]
 fn a_set_loses_no_add_that_races_with_it_stress() {
     on_every_backend(|area| {
-        let counter = PercpuCounter::with_batch(area, 32).expect("room");
+        let (counter, setter) = settable(area);
+        let set = |value| setter.set(value, || counter.sum(), |lacking| counter.add(lacking));
         let (done, stop) = (AtomicBool::new(false), AtomicBool::new(false));
         let added = AtomicI64::new(0);
         std::thread::scope(|scope| {
@@ -219,10 +206,10 @@ fn a_set_loses_no_add_that_races_with_it_stress() {
             let mut values = [5, 77, -3].into_iter().cycle();
             until_met(rounds(60), || {
                 let before = added.load(SeqCst);
-                counter.set(values.next().expect("again and again") * 1_000_000_000);
+                set(values.next().expect("again and again") * 1_000_000_000);
                 before != 0 && added.load(SeqCst) != before
             });
-            counter.set(-3_000_000_000);
+            set(-3_000_000_000);
             done.store(true, SeqCst);
             let before = added.load(SeqCst);
             until_met(rounds(1_000), || added.load(SeqCst) > before + 2);
@@ -231,7 +218,7 @@ fn a_set_loses_no_add_that_races_with_it_stress() {
             let (over, most) = (counter.sum() + 3_000_000_000, added.load(SeqCst));
             assert!((late..=most).contains(&over), "{over} on top, {late} came after the last set");
         });
-        counter.set(i64::MIN);
+        set(i64::MIN);
         assert_eq!(counter.sum(), i64::MIN);
     });
 }
@@ -242,7 +229,8 @@ fn a_set_loses_no_add_that_races_with_it_stress() {
 #[test]
 fn racing_sets_leave_one_value_stress() {
     on_every_backend(|area| {
-        let counter = PercpuCounter::with_batch(area, 32).expect("room");
+        let (counter, setter) = settable(area);
+        let set = |value| setter.set(value, || counter.sum(), |lacking| counter.add(lacking));
         let (arrived, wrong) = (AtomicI64::new(0), AtomicI64::new(0));
         let meet = |at: i64| {
             arrived.fetch_add(1, SeqCst);
@@ -252,11 +240,11 @@ fn racing_sets_leave_one_value_stress() {
         };
         std::thread::scope(|scope| {
             for value in [100, 10_000] {
-                let (counter, meet, wrong) = (&counter, &meet, &wrong);
+                let (counter, set, meet, wrong) = (&counter, &set, &meet, &wrong);
                 scope.spawn(move || {
                     for round in 0..i64::from(rounds(if cfg!(miri) { 1_000 } else { 5_000 })) {
                         meet(4 * round + 2);
-                        counter.set(value);
+                        set(value);
                         meet(4 * round + 4);
                         // Asserted below: a panic here would leave the other thread waiting.
                         let neither = ![100, 10_000].contains(&counter.sum());

@@ -108,7 +108,7 @@ fn a_word_found_once_is_the_blocks_word_stress() {
             }
         });
         assert_eq!((block.sum(0), block.sum(19)), (4 * 3 * ADDS, 6 * 3 * ADDS));
-        assert!(!area.any_dirty(), "neither add marks");
+        assert_eq!(area.dirty_lines(u64::MAX), 0, "neither add marks");
     });
 }
 
@@ -252,11 +252,11 @@ fn take(area: &Area) -> Vec<usize> {
 fn only_lines_that_were_added_to_are_marked() {
     on_every_backend(|area| {
         let blocks: Vec<_> = (0..BLOCKS).map(|_| area.block(24).expect("room")).collect();
-        assert!(!area.any_dirty());
+        assert_eq!(area.dirty_lines(u64::MAX), 0);
         blocks[7].add_dirty(9, 1, 63, |_| ());
         blocks[7].add_dirty(15, 1, 63, |_| ());
         blocks[LATE].add_dirty(0, 1, 63, |_| ());
-        assert!(area.any_dirty());
+        assert_ne!(area.dirty_lines(u64::MAX), 0);
         assert_eq!(take(area), [7 * 3 + 1, LATE * 3]);
         assert_eq!(take(area), [0usize; 0]);
         blocks[7].add_dirty(9, 1, 63, |_| ());
@@ -285,7 +285,7 @@ fn some_lines_are_taken_and_the_others_left() {
         area.restore_dirty(&marked);
         assert_eq!(area.dirty_lines(u64::MAX), 4);
         assert_eq!(take(area), [4, 64, 67, LATE * 3 + 1]);
-        assert!(!area.any_dirty());
+        assert_eq!(area.dirty_lines(u64::MAX), 0);
     });
 }
 
@@ -304,14 +304,14 @@ fn found_lines_stay_marked_until_taken() {
         assert_eq!(lines(&kept), [1, 2, 70], "also those that some look has found");
         assert_eq!(find(Lines::All), [], "but not those that one for all has");
         assert_eq!(lines(&find(Lines::Range(2..71))), [2, 70]);
-        assert!(area.any_dirty());
+        assert_ne!(area.dirty_lines(u64::MAX), 0);
         // Others are found together with those of their 64.
         add(&[3]);
         assert_eq!(lines(&find(Lines::All)), [1, 2, 3]);
         kept.extend(find(Lines::Range(0..100)));
         area.take_dirty(&mut kept);
         area.release_dirty(&kept);
-        assert!(find(Lines::Range(0..100)).is_empty() && !area.any_dirty());
+        assert!(find(Lines::Range(0..100)).is_empty() && area.dirty_lines(u64::MAX) == 0);
         add(&[1, 2, 70]);
         assert_eq!(take(area), [1, 2, 70], "they are as any other again");
     });

@@ -70,12 +70,6 @@ impl AdmissionError {
         matches!(self.0.why, Why::FullForGroup | Why::Displaced)
     }
 
-    /// Returns whether it was queued and then had to make room for another group's.
-    #[must_use]
-    pub fn is_displaced(&self) -> bool {
-        self.0.why == Why::Displaced
-    }
-
     /// Returns whether no place became free before the deadline.
     #[must_use]
     pub fn is_late(&self) -> bool {
@@ -86,13 +80,6 @@ impl AdmissionError {
     #[must_use]
     pub fn is_killed(&self) -> bool {
         self.0.why == Why::Killed
-    }
-
-    /// Returns whether this is a forked child and a thread of the parent held the queue's lock at
-    /// the fork: nothing can wait here.
-    #[must_use]
-    pub fn is_abandoned(&self) -> bool {
-        self.0.why == Why::Abandoned
     }
 
     /// Estimates when another try is more likely to succeed, from how fast places became free

@@ -6,6 +6,7 @@ use std::task::{Wake, Waker};
 use std::thread::available_parallelism;
 use std::time::Instant;
 
+use submeter_percpu::contain::contain;
 use submeter_percpu::process_lock::ProcessMutex;
 use submeter_percpu::slots::Slots;
 use submeter_sys::fork;
@@ -13,7 +14,6 @@ use submeter_sys::fork;
 use super::error::{AdmissionError, Refused, Why};
 use super::fair::Fair;
 use super::parts::{Bounds, Effects, Kept, Outcome, State, Used};
-use crate::contain::contain;
 use crate::switch;
 use crate::tree::group::Group;
 
@@ -195,10 +195,10 @@ impl Shared {
 fn carry_out(effects: Effects) {
     let Effects { woken, dropped, let_go } = effects;
     for waker in woken {
-        contain(|| waker.wake());
+        let _ = contain(|| waker.wake());
     }
     for waker in dropped {
-        contain(|| drop(waker));
+        let _ = contain(|| drop(waker));
     }
     let_go.into_iter().for_each(let_go_of);
 }

@@ -166,7 +166,7 @@ fn who_fills_the_queue_takes_no_others_places() {
         let mut third = pin!(admission.acquire(&light));
         assert!(matches!(poll(&mut third), Poll::Ready(Err(error)) if error.is_full()));
         let ended = of_heavy.iter_mut().map(|acquire| match poll(&mut acquire.as_mut()) {
-            Poll::Ready(ended) => ended.is_err_and(|error| error.is_displaced()),
+            Poll::Ready(ended) => ended.is_err_and(|error| error.is_full_for_group()),
             Poll::Pending => false,
         });
         let ended: Vec<_> = ended.collect();

@@ -1,8 +1,6 @@
-//! Isolation of the user's code: where it may be called from, and what its panics may affect.
+//! Isolation of the user's code: where it may be called from.
 
-use std::any::Any;
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The aggregator operation that the thread is in.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,33 +47,5 @@ impl Within {
 impl Drop for Within {
     fn drop(&mut self) {
         DEPTH.set(self.outer);
-    }
-}
-
-/// Runs the user's code. A panic is caught, and its message returned.
-///
-/// Data that the code was changing may be inconsistent: the caller marks it as broken.
-pub(super) fn catch(code: impl FnOnce()) -> Result<(), Box<str>> {
-    catch_unwind(AssertUnwindSafe(code)).map_err(message)
-}
-
-/// Drops a value of the user's. A panic is caught and ignored, because there is no caller to report
-/// it to.
-pub(super) fn drop_quietly<T>(value: T) {
-    let _ = catch(|| drop(value));
-}
-
-fn message(payload: Box<dyn Any + Send>) -> Box<str> {
-    match payload.downcast::<&'static str>() {
-        Ok(text) => (*text).into(),
-        Err(payload) => match payload.downcast::<String>() {
-            Ok(text) => text.as_str().into(),
-            Err(payload) => {
-                // Forgotten and not dropped: the payload may be anything, and its drop might panic
-                // too.
-                std::mem::forget(payload);
-                "no message".into()
-            }
-        },
     }
 }

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::guard::{catch, drop_quietly};
+use submeter_percpu::contain::{Contained, contain};
+
 use super::slot::{FirstAndMarks, GroupSlot};
 use super::{Aggregate, Origin};
 use crate::stats::flush::node_table::{Birth, NodeTable, Pending};
@@ -97,7 +98,7 @@ impl<C: Aggregate> Merge<'_, C> {
         let Some(local) = slot.local(cpu) else { return };
         self.report.locals += 1;
         let mut new = None;
-        let outcome = catch(|| {
+        let outcome = contain(|| {
             // A separate delta per CPU, so that a panic cannot spoil the delta of another CPU.
             let mut delta = C::Delta::default();
             self.aggregate.flush(&Origin { path: &slot.path, cpu }, local, &mut delta);
@@ -116,12 +117,13 @@ impl<C: Aggregate> Merge<'_, C> {
         let Some(slot) = nodes.kept(node.id) else { return };
         let merged = {
             let mut total = slot.total.write();
-            catch(|| self.aggregate.merge(&delta, &mut total.value))
+            contain(|| self.aggregate.merge(&delta, &mut total.value))
         };
         self.note(merged, slot);
         match node.parent {
             Some(parent) => self.add(nodes, parent, delta),
-            None => drop_quietly(delta),
+            // No caller remains to tell of a panic.
+            None => drop(contain(|| drop(delta))),
         }
     }
 
@@ -132,7 +134,7 @@ impl<C: Aggregate> Merge<'_, C> {
             self.pending.push(None);
         }
         let into = &mut self.pending[at];
-        let outcome = catch(|| match into {
+        let outcome = contain(|| match into {
             Some(into) => self.aggregate.merge(&delta, into),
             None => *into = Some(delta),
         });
@@ -142,10 +144,10 @@ impl<C: Aggregate> Merge<'_, C> {
     }
 
     /// Marks a group as broken if a callback for it panicked.
-    fn note(&mut self, outcome: Result<(), Box<str>>, slot: &GroupSlot<C>) {
-        if let Err(message) = outcome {
+    fn note(&mut self, outcome: Result<(), Contained>, slot: &GroupSlot<C>) {
+        if let Err(panic) = outcome {
             self.report.panics += 1;
-            slot.declare_broken(message);
+            slot.declare_broken(panic.message().unwrap_or("no message").into());
         }
     }
 }

@@ -49,6 +49,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use submeter_percpu::contain::contain;
 
 pub use attached::Attached;
 pub use error::AggregatorError;
@@ -371,7 +372,9 @@ impl<C: Aggregate> AggregatorInner<C> {
         drop(state);
         // After the lock is released: the slots hold the user's values, whose `drop` may be slow or
         // panic.
-        gone.into_iter().for_each(guard::drop_quietly);
+        for slot in gone {
+            let _ = contain(|| drop(slot));
+        }
         report
     }
 }

@@ -156,7 +156,8 @@ impl Group {
     }
 
     /// Returns how much the group's own rate would grant at this moment or, below 0, how much it
-    /// owes; `None` if it has no rate. Rates of ancestors may grant less.
+    /// owes, either of them up to 2^63 - 1; `None` if it has no rate. Rates of ancestors may grant
+    /// less.
     ///
     /// # Examples
     /// See [`spend`](Group::spend).

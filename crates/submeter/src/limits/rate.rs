@@ -109,17 +109,6 @@ impl Group {
         self.make_rates()[slot].set_mode(mode);
     }
 
-    /// Returns what the group's own rate does with a take that exceeds it.
-    ///
-    /// # Panics
-    /// When the limit is of another tree's schema.
-    #[must_use]
-    #[cfg_attr(debug_assertions, track_caller)]
-    pub fn rate_mode<U: Unit>(&self, limit: RateLimit<U>) -> LimitMode {
-        let bucket = self.inner.extras.rate(self.rate_slot(limit.key));
-        bucket.map(TokenBucket::mode).unwrap_or_default()
-    }
-
     /// Counts a take that the soft rate of this group, or so many levels above it, would have
     /// refused.
     #[cold]
@@ -201,17 +190,6 @@ impl Group {
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn weight<U: Unit>(&self, limit: RateLimit<U>) -> Option<u32> {
         self.inner.extras.rate(self.rate_slot(limit.key))?.weight()
-    }
-
-    /// Returns how much the group's own rate would grant at this moment, or `None` if it has none.
-    /// Rates of ancestors may grant less.
-    ///
-    /// # Panics
-    /// When the limit is of another tree's schema.
-    #[must_use]
-    #[cfg_attr(debug_assertions, track_caller)]
-    pub fn available<U: Unit>(&self, limit: RateLimit<U>) -> Option<u64> {
-        self.inner.extras.rate(self.rate_slot(limit.key))?.available()
     }
 
     /// Takes `n` in this group and every ancestor, or in none. This uses up what their rates have

@@ -31,7 +31,7 @@ use crate::tree::group::{Group, wrong_schema};
 ///
 /// let acme = tree.create("/acme")?;
 /// assert!(acme.share_rates(&kept));
-/// assert_eq!(acme.available(requests), Some(30));
+/// assert_eq!(acme.balance(requests), Some(30));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]

@@ -73,10 +73,8 @@ pin_project! {
     /// A value that works in a group whenever it is polled. See [`InGroup`].
     ///
     /// It is a [`Future`] if the value is one. With the feature `futures` the same holds for
-    /// `Stream` and `Sink`, with `tokio` for tokio's `AsyncRead`, `AsyncBufRead`, `AsyncSeek` and
-    /// `AsyncWrite`, with `http-body` for `http_body::Body`, and with `rayon` for
-    /// `ParallelIterator` and `IndexedParallelIterator`, which enter the group on every thread that
-    /// they use.
+    /// `Stream`, with `http-body` for `http_body::Body`, and with `rayon` for `ParallelIterator`
+    /// and `IndexedParallelIterator`, which enter the group on every thread that they use.
     ///
     /// # Examples
     /// ```
@@ -123,7 +121,7 @@ impl<T> Grouped<T> {
 
     /// Enters the group, and returns the value with the guard, which is dropped after the poll, or
     /// when the poll panics.
-    #[cfg(any(feature = "futures", feature = "http-body", feature = "tokio"))]
+    #[cfg(any(feature = "futures", feature = "http-body"))]
     #[inline]
     pub(crate) fn enter(self: Pin<&mut Self>) -> (Pin<&mut T>, Option<super::Entered>) {
         let this = self.project();
@@ -134,7 +132,7 @@ impl<T> Grouped<T> {
     }
 
     /// Returns the value for questions that need no poll.
-    #[cfg(any(feature = "futures", feature = "http-body", feature = "tokio", feature = "rayon"))]
+    #[cfg(any(feature = "futures", feature = "http-body", feature = "rayon"))]
     pub(crate) fn value(&self) -> &T {
         self.value.as_ref().expect("borrowed while it exists")
     }

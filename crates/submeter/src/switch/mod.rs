@@ -92,12 +92,6 @@ pub mod thread_context;
 #[path = "no_thread_context.rs"]
 mod thread_context;
 mod thread_meter;
-#[cfg(feature = "tokio")]
-mod tokio;
-#[cfg(all(feature = "tokio", tokio_unstable))]
-mod tokio_tasks;
-#[cfg(feature = "tower")]
-mod tower;
 mod updates;
 
 use crate::tree::group::Group;
@@ -108,15 +102,7 @@ pub use balance::CpuBalance;
 pub use counted::Counted;
 pub use grouped::{Grouped, InGroup};
 pub use observe::{Observation, Observer, observe};
-#[cfg(feature = "rayon")]
-pub use rayon::{join_in, scope_spawn_in};
 pub use thread::{Checkpoint, Entered, TimeSlice, Yielding};
-#[cfg(feature = "tokio")]
-pub use tokio::{spawn, spawn_blocking, spawn_blocking_in, spawn_in, spawn_local};
-#[cfg(all(feature = "tokio", tokio_unstable))]
-pub use tokio_tasks::follow_tasks;
-#[cfg(feature = "tower")]
-pub use tower::{GroupLayer, GroupService};
 pub use updates::{add, adjust, record_many, set};
 
 impl Group {

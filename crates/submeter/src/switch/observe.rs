@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
+use submeter_percpu::contain::contain;
 
-use crate::contain::contain;
 use crate::tree::group::Group;
 
 /// A follower of one thread from group to group. See [`observe`].
@@ -327,11 +327,11 @@ impl Observers {
 #[inline(always)]
 fn observed<T>(entry: &ObserverEntry, call: impl FnOnce() -> T) -> Option<T> {
     let returned = contain(call);
-    if returned.is_none() {
+    if returned.is_err() {
         // Relaxed: a statistic.
         entry.panicked.fetch_add(1, Ordering::Relaxed);
     }
-    returned
+    returned.ok()
 }
 
 /// Releases an entry, perhaps as its last holder. Then what its factory captured is dropped here,

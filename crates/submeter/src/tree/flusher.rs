@@ -2,13 +2,13 @@
 
 use std::fmt;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use submeter_percpu::contain::contain;
 use submeter_sys::process_local::ProcessLocal;
 
 use crate::metric::reading::Scalar;
@@ -198,7 +198,7 @@ impl FlusherState {
         // a flush that panics leaves the tree consistent, and the state of a user's closure is the
         // user's responsibility.
         let run = |work: &mut dyn FnMut()| {
-            if catch_unwind(AssertUnwindSafe(work)).is_err() {
+            if contain(work).is_err() {
                 // Relaxed: a statistic.
                 self.panics.fetch_add(1, Ordering::Relaxed);
             }

@@ -7,7 +7,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use submeter_percpu::fork_lock::ForkLock;
+use submeter_percpu::counter::Setter;
 use submeter_percpu::percpu_ref::Options;
 use submeter_percpu::rcuref::{Guard, pin};
 use submeter_percpu::{PercpuArc, PercpuOwner};
@@ -73,8 +73,8 @@ pub(crate) struct GroupInner {
     depth: u8,
     /// Guarded by `children`.
     dead: AtomicBool,
-    /// Held while a gauge is set. Takes two bytes that alignment left free.
-    setting: ForkLock,
+    /// Sets gauges. Takes two bytes that alignment left free.
+    setter: Setter,
     /// The number of the first section, whose words `stats` has; here because every update compares
     /// it.
     section_id: u32,
@@ -167,7 +167,7 @@ impl Group {
             tree,
             depth,
             dead: AtomicBool::new(false),
-            setting: ForkLock::new(),
+            setter: Setter::new(),
             id: next_id(),
             #[cfg(feature = "thread-context")]
             context,

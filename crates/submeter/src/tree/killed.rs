@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::pin::Pin;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use submeter_percpu::PercpuOwner;
 use submeter_percpu::percpu_ref::{Released, StillHeldError};
@@ -96,56 +96,6 @@ impl Killed {
     /// handles and, in debug builds, the lines that took them.
     pub fn released_blocking(&self, timeout: Duration) -> Result<(), StillHeldError> {
         self.owner.released_blocking(timeout)
-    }
-
-    /// Waits for the release of several groups, such as those of
-    /// [`kill_subtree`](crate::Group::kill_subtree), blocking the thread.
-    ///
-    /// # Examples
-    /// ```
-    /// use std::time::Duration;
-    /// use submeter::{Killed, Schema, Tree};
-    ///
-    /// let tree = Tree::new(Schema::builder().build()?)?;
-    /// let web = tree.get_or_create("/acme/web")?;
-    /// let killed = tree.get("/acme").expect("made with its child").kill_subtree()?;
-    /// let held = Killed::all_released_blocking(&killed, Duration::ZERO).expect_err("by `web`");
-    /// assert_eq!(held.references(), Some(1));
-    /// drop(web);
-    /// Killed::all_released_blocking(&killed, Duration::from_secs(1))?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// When not all are released within `timeout`; the error describes the first that is not.
-    pub fn all_released_blocking<'a>(
-        killed: impl IntoIterator<Item = &'a Killed>,
-        timeout: Duration,
-    ) -> Result<(), StillHeldError> {
-        // One timeout for all: the time that the first ones take is subtracted from the rest.
-        let start = Instant::now();
-        let left = || timeout.saturating_sub(start.elapsed());
-        killed.into_iter().try_for_each(|killed| killed.released_blocking(left()))
-    }
-
-    /// Waits for the release of several groups on a task.
-    ///
-    /// # Examples
-    /// ```
-    /// # use submeter::{Killed, Schema, Tree};
-    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// # let tree = Tree::new(Schema::builder().build()?)?;
-    /// tree.get_or_create("/acme/web")?;
-    /// let killed = tree.get("/acme").expect("made with its child").kill_subtree()?;
-    /// Killed::all_released(&killed).await;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// # })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub async fn all_released(killed: &[Killed]) {
-        for killed in killed {
-            killed.released().await;
-        }
     }
 
     /// Returns the number of remaining handles and, in debug builds, the lines that took them.

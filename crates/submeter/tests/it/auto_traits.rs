@@ -11,7 +11,7 @@ use submeter::refs::{
     Guard, HookAlreadySetError, Misuse, MisuseKind, Options, PercpuArc, PercpuOwner, PercpuRef,
     RcuArc, RcuBorrow, RcuRef, RcuSlot, Released, Start, StillHeldError,
 };
-use submeter::switch::{CpuBalance, Entered, GroupLayer, Grouped, Observation};
+use submeter::switch::{CpuBalance, Entered, Grouped, Observation};
 use submeter::{
     Aggregate, AggregateReport, Aggregated, Aggregator, AggregatorError, Attached, Buckets, Bytes,
     Charge, Charging, Count, Counter, Error, FlushReport, Flusher, FlusherBuilder, Gauge, Group,
@@ -123,7 +123,7 @@ fn handles_keys_and_results_cross_threads() {
         ParseError,
     );
     cross_threads!(CheckpointFile, CheckpointError, Restored);
-    cross_threads!(CpuBalance, Observation, Grouped<std::future::Ready<()>>, GroupLayer<fn()>);
+    cross_threads!(CpuBalance, Observation, Grouped<std::future::Ready<()>>);
 }
 
 #[test]

@@ -43,7 +43,6 @@ fn debts_count_at_every_level_until_earned() {
     web.try_admit(rows).expect("nothing was spent");
     web.spend(rows, 40);
     assert_eq!([&web, acme, &mail].map(|at| at.balance(rows)), [Some(60), Some(-30), None]);
-    assert_eq!(acme.available(rows), Some(0));
     let refused = mail.try_admit(rows).expect_err("its parent owes");
     assert_eq!((refused.limiting(), refused.requested()), (acme, None));
     let after = refused.retry_after().expect("it will be earned");

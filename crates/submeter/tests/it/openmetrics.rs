@@ -144,26 +144,6 @@ fn the_text_format_names_counters_as_samples() {
     assert_eq!(counter, expected);
 }
 
-#[test]
-fn fewer_buckets_are_some_of_all() {
-    let mut schema = Schema::builder();
-    let latency = schema.histogram::<Count>("batch", "", Buckets::powers(2, 8));
-    let tree = Tree::new(schema.build().expect("schema")).expect("tree");
-    (0..300).for_each(|n| tree.root().record(latency, n));
-    let buckets = |powers: u32| -> Vec<(String, String)> {
-        let text = text(&Export::new("").powers_per_bucket(powers), &tree);
-        let buckets =
-            text.lines().filter_map(|line| line.strip_prefix("batch_bucket{group=\"/\",le="));
-        let split = |line: &str| line.split_once("} ").map(|(a, b)| (a.to_owned(), b.to_owned()));
-        buckets.map(|line| split(line).expect("a bucket")).collect()
-    };
-    let some = [("4.0", 5), ("16.0", 17), ("64.0", 65), ("256.0", 257), ("+Inf", 300)];
-    assert_eq!(buckets(2), some.map(|(le, n)| (format!("\"{le}\""), n.to_string())));
-    let all = buckets(1);
-    assert_eq!(all.len(), 8);
-    assert!(buckets(2).iter().all(|bucket| all.contains(bucket)), "{all:?}");
-}
-
 /// Histogram buckets are cumulative and exact at their bounds.
 #[test]
 fn histogram_buckets_are_cumulative_and_exact() {

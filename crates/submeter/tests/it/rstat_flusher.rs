@@ -65,13 +65,20 @@ fn dropping_it_ends_the_thread_in_any_wait() {
 /// A panic is counted, stops nothing, and is followed by another run.
 #[test]
 fn panics_are_counted_and_stop_nothing() {
+    /// What a panic throws may panic too when it is dropped.
+    struct Bad;
+    impl Drop for Bad {
+        fn drop(&mut self) {
+            std::panic::resume_unwind(Box::new(()));
+        }
+    }
     let (tree, requests) = tree();
     let runs = Arc::new(AtomicU64::new(0));
     let after = Arc::clone(&runs);
     let flusher = tree
         .flusher()
         .period(Duration::from_millis(1))
-        .also(|| std::panic::resume_unwind(Box::new("an aggregator's")))
+        .also(|| std::panic::resume_unwind(Box::new(Bad)))
         .also(move || {
             after.fetch_add(1, Ordering::Relaxed);
         })

@@ -8,11 +8,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt, future, stream};
-use submeter::switch::{GroupLayer, InGroup, TimeSlice};
+use submeter::switch::{InGroup, TimeSlice};
 use submeter::{Group, Schema, Tree};
 use tokio::runtime::Builder;
 use tokio::task::{LocalSet, spawn_local};
-use tower::{ServiceBuilder, ServiceExt, service_fn};
 
 use crate::work::{burn, burn_ms};
 
@@ -201,30 +200,6 @@ fn an_always_ready_stream_yields_between_polls() {
     let zero = TimeSlice::new(Duration::ZERO);
     let future = zero.between_polls(behind_the_others());
     assert_eq!(polls(future.in_group(tree.root())), 4);
-}
-
-/// A tower service yields between the polls of its answer.
-///
-/// Like a stream between its polls, and below the layer that enters the group.
-#[test]
-fn a_tower_service_yields_between_its_polls() {
-    let (tree, is_over) = (tree(true), Cell::new(false));
-    let root = tree.root().clone();
-    let answer = |()| async {
-        for _ in 0..10 {
-            let _ = burn(Duration::from_millis(2));
-            behind_the_others().await;
-        }
-        is_over.set(true);
-        Ok::<_, std::io::Error>(())
-    };
-    let service = ServiceBuilder::new()
-        .layer(GroupLayer::new(move |(): &()| Some(root.clone())))
-        .map_future(|answer| TimeSlice::new(Duration::ZERO).between_polls(answer))
-        .service(service_fn(answer));
-    // Its own ten polls, the last one, and as many waits behind the others, one before each.
-    assert_eq!(polls(service.oneshot(())), 22);
-    assert!(is_over.get());
 }
 
 /// Jobs of rayon and of blocking threads are told when their slice is used up.

@@ -6,14 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::{SinkExt, Stream, StreamExt, sink, stream};
+use futures_util::{Stream, StreamExt, stream};
 use rayon::prelude::*;
-use submeter::switch::{self, GroupLayer, InGroup};
+use submeter::switch::{self, InGroup};
 use submeter::{Bytes, Counter, Group, Nanoseconds, Schema, Tree};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::{Builder, Runtime};
-use tokio::task::JoinSet;
-use tower::{ServiceBuilder, ServiceExt, service_fn};
 
 use crate::work::{burn, burn_ms};
 
@@ -41,7 +39,7 @@ fn tasks_that_move_are_charged_to_their_groups() {
             let (group, us) = if index % 2 == 0 { (&a, 300) } else { (&b, 100) };
             let used = Arc::clone(&used[index % 2]);
             let own = group.clone();
-            tasks.push(switch::spawn_in(group, async move {
+            let task = async move {
                 for step in 0..25 {
                     assert_eq!(switch::current().as_ref(), Some(&own));
                     used.fetch_add(burn(Duration::from_micros(us)), Ordering::Relaxed);
@@ -52,7 +50,8 @@ fn tasks_that_move_are_charged_to_their_groups() {
                         tokio::task::yield_now().await;
                     }
                 }
-            }));
+            };
+            tasks.push(tokio::spawn(task.in_group(group)));
         }
         for task in tasks {
             task.await.expect("no panic");
@@ -104,11 +103,11 @@ fn a_panic_in_a_poll_leaves_the_group() {
     let (_tree, _, a, b) = fixture();
     let runtime = Builder::new_current_thread().build().expect("a thread");
     runtime.block_on(async {
-        let task = switch::spawn_in(&a, async {
+        let task = async {
             tokio::task::yield_now().await;
             panic!("on purpose");
-        });
-        assert!(task.await.expect_err("panics").is_panic());
+        };
+        assert!(tokio::spawn(task.in_group(&a)).await.expect_err("panics").is_panic());
         // The runtime caught the panic on this thread.
         assert_eq!(switch::current(), None);
         assert_eq!(async { switch::current() }.in_group(&b).await, Some(b.clone()));
@@ -139,9 +138,9 @@ fn futures_nest_and_spawned_tasks_do_not_inherit() {
 #[test]
 fn blocking_work_is_charged_where_it_runs() {
     let (tree, cpu, a, _) = fixture();
-    let used = runtime()
-        .block_on(async { switch::spawn_blocking_in(&a, || burn_ms(5)).await })
-        .expect("no panic");
+    let runtime = runtime();
+    let work = a.run(|| runtime.spawn_blocking(switch::inherit(|| burn_ms(5))));
+    let used = runtime.block_on(work).expect("no panic");
     let charged = tree.root().sum(cpu);
     assert!(charged + 2_000_000 >= used, "{charged} charged of {used}");
 }
@@ -170,40 +169,18 @@ fn a_worker_that_parks_charges_what_it_used() {
 }
 
 #[test]
-fn each_request_is_handled_in_its_group() {
-    let (tree, cpu, a, _) = fixture();
-    let names = tree.clone();
-    let service = ServiceBuilder::new()
-        .layer(GroupLayer::new(move |path: &String| names.get(path)))
-        .service(service_fn(|_: String| {
-            let at_call = switch::current();
-            async move {
-                burn_ms(2);
-                tokio::task::yield_now().await;
-                Ok::<_, std::io::Error>((at_call, switch::current()))
-            }
-        }));
-    runtime().block_on(async {
-        let seen = service.clone().oneshot("/a".to_owned()).await.expect("served");
-        assert_eq!(seen, (Some(a.clone()), Some(a.clone())));
-        let seen = service.oneshot("/none".to_owned()).await.expect("served");
-        assert_eq!(seen, (None, None));
-    });
-    assert!(a.sum(cpu) >= 1_000_000);
-    assert_eq!(tree.root().read(cpu).value, a.read(cpu).value, "the other one is nobody's");
-}
-
-#[test]
 fn parallel_work_is_in_its_group_on_every_thread() {
     let (tree, cpu, a, b) = fixture();
-    let (left, right) = switch::join_in(&a, || burn_ms(2), || b.run(|| burn_ms(2)));
+    let (left, right) = rayon::join(|| a.run(|| burn_ms(2)), || a.run(|| b.run(|| burn_ms(2))));
     let seen: Vec<_> = (0..64).into_par_iter().map(a.wrap(|_: i32| switch::current())).collect();
     assert!(seen.iter().all(|seen| seen.as_ref() == Some(&a)));
     let spawned = AtomicU64::new(0);
     rayon::scope(|scope| {
-        switch::scope_spawn_in(scope, &b, |_| {
-            spawned.store(burn_ms(2), Ordering::Relaxed);
-            assert_eq!(switch::current(), Some(b.clone()));
+        scope.spawn(|_| {
+            b.run(|| {
+                spawned.store(burn_ms(2), Ordering::Relaxed);
+                assert_eq!(switch::current(), Some(b.clone()));
+            });
         });
     });
     let spawned = spawned.into_inner();
@@ -215,105 +192,15 @@ fn parallel_work_is_in_its_group_on_every_thread() {
 }
 
 #[test]
-fn streams_and_sinks_work_in_their_group() {
+fn a_stream_works_in_its_group() {
     let (_tree, _, a, b) = fixture();
     let runtime = Builder::new_current_thread().build().expect("a thread");
     runtime.block_on(b.clone().run(|| async {
         let items = stream::iter(0..3).map(|_| switch::current()).in_group(&a);
         assert_eq!(items.size_hint(), (3, Some(3)));
         assert_eq!(items.collect::<Vec<_>>().await, vec![Some(a.clone()); 3]);
-        let mut seen = Vec::new();
-        let sent = sink::unfold(&mut seen, |seen: &mut Vec<_>, ()| {
-            // The first group at the send, the second at the poll of what it started.
-            seen.push(switch::current());
-            async {
-                Ok::<_, std::io::Error>({
-                    seen.push(switch::current());
-                    seen
-                })
-            }
-        });
-        pin!(sent.in_group(&a)).send(()).await.expect("infallible");
-        assert_eq!(seen, vec![Some(a.clone()); 2]);
     }));
     assert_eq!(switch::current(), None);
-}
-
-#[test]
-fn readers_and_writers_work_in_their_group() {
-    /// Reports the group of each call.
-    struct Noting(Vec<Option<Group>>);
-    impl tokio::io::AsyncRead for Noting {
-        fn poll_read(
-            mut self: std::pin::Pin<&mut Self>,
-            _: &mut std::task::Context<'_>,
-            into: &mut tokio::io::ReadBuf<'_>,
-        ) -> std::task::Poll<std::io::Result<()>> {
-            self.0.push(switch::current());
-            into.put_slice(b"x");
-            std::task::Poll::Ready(Ok(()))
-        }
-    }
-    impl tokio::io::AsyncWrite for Noting {
-        fn poll_write(
-            mut self: std::pin::Pin<&mut Self>,
-            _: &mut std::task::Context<'_>,
-            bytes: &[u8],
-        ) -> std::task::Poll<std::io::Result<usize>> {
-            self.0.push(switch::current());
-            std::task::Poll::Ready(Ok(bytes.len()))
-        }
-        fn poll_flush(
-            mut self: std::pin::Pin<&mut Self>,
-            _: &mut std::task::Context<'_>,
-        ) -> std::task::Poll<std::io::Result<()>> {
-            self.0.push(switch::current());
-            std::task::Poll::Ready(Ok(()))
-        }
-        fn poll_shutdown(
-            self: std::pin::Pin<&mut Self>,
-            context: &mut std::task::Context<'_>,
-        ) -> std::task::Poll<std::io::Result<()>> {
-            self.poll_flush(context)
-        }
-    }
-    let (_tree, _, a, _) = fixture();
-    let runtime = Builder::new_current_thread().build().expect("a thread");
-    let mut noting = Noting(Vec::new());
-    runtime.block_on(async {
-        let mut pipe = pin!((&mut noting).in_group(&a));
-        assert_eq!(pipe.read_u8().await.expect("a byte"), b'x');
-        pipe.write_all(b"hello").await.expect("room");
-        pipe.flush().await.expect("flushed");
-        pipe.shutdown().await.expect("shut down");
-        assert_eq!(switch::current(), None);
-    });
-    assert_eq!(noting.0, vec![Some(a); 4]);
-}
-
-/// Work that is spawned without naming a group stays in its creator's.
-#[test]
-fn spawned_work_stays_in_its_creators_group() {
-    let (_tree, _, a, _) = fixture();
-    let creator = async {
-        let spawned = switch::spawn(async { switch::current() }).await.expect("no panic");
-        let mut set = JoinSet::new();
-        set.spawn(async { switch::current() }.in_current_group());
-        set.spawn_blocking(switch::inherit(switch::current));
-        let set = set.join_all().await;
-        let thread = std::thread::scope(|scope| {
-            scope.spawn(switch::inherit(switch::current)).join().expect("no panic")
-        });
-        // Made here: inside the scope it would inherit from a thread of the pool.
-        let inherited = switch::inherit(switch::current);
-        let pool = rayon::scope(|_| inherited());
-        [spawned, thread, pool].into_iter().chain(set).collect::<Vec<_>>()
-    };
-    let runtime = runtime();
-    assert_eq!(runtime.block_on(creator.in_group(&a)), vec![Some(a.clone()); 5]);
-    let outside = async { switch::spawn(async { switch::current() }).await.expect("no panic") };
-    assert_eq!(runtime.block_on(outside), None);
-    assert_eq!(switch::inherit(switch::current)(), None);
 }
 
 /// A parallel iterator is in its group before and after the adaptor.

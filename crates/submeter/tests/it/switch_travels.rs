@@ -11,7 +11,6 @@ use std::time::Duration;
 use rayon::prelude::*;
 use submeter::switch::{self, InGroup};
 use submeter::{Group, Schema, Tree};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncSeekExt, BufReader};
 use tokio::runtime::Builder;
 use tokio::task::{JoinSet, LocalSet};
 use tokio_util::task::TaskTracker;
@@ -54,27 +53,34 @@ fn every_way_to_start_a_task_keeps_the_group() {
         set.spawn_local(here().in_current_group());
         set.spawn_blocking(switch::inherit(switch::current));
         let mut seen = set.join_all().await;
-        let local = switch::spawn_local({
-            let not_sent = Rc::new(());
-            async move {
-                drop(not_sent);
-                tokio::task::yield_now().await;
-                switch::current()
-            }
-        });
-        for task in [tracked, blocking, local, switch::spawn_blocking(switch::current)] {
+        let not_sent = Rc::new(());
+        let local = async move {
+            drop(not_sent);
+            tokio::task::yield_now().await;
+            switch::current()
+        };
+        let local = tokio::task::spawn_local(local.in_current_group());
+        let spawned = tokio::spawn(here().in_current_group());
+        let free = tokio::task::spawn_blocking(switch::inherit(switch::current));
+        for task in [tracked, blocking, local, spawned, free] {
             seen.push(task.await.expect("no panic"));
         }
+        let thread = std::thread::spawn(switch::inherit(switch::current));
+        seen.push(thread.join().expect("no panic"));
+        // Made here: inside the scope it would inherit from a thread of the pool.
+        let inherited = switch::inherit(switch::current);
+        seen.push(rayon::scope(|_| inherited()));
         tracker.close();
         tracker.wait().await;
         seen
     };
     let runtime = Builder::new_current_thread().build().expect("a thread");
     let seen = LocalSet::new().block_on(&runtime, creator.in_group(&a));
-    assert_eq!(seen, vec![Some(a); 7]);
+    assert_eq!(seen, vec![Some(a); 10]);
 
-    let outside = async { switch::spawn_blocking(switch::current).await.expect("no panic") };
+    let outside = async { tokio::spawn(here().in_current_group()).await.expect("no panic") };
     assert_eq!(runtime.block_on(outside), None);
+    assert_eq!(switch::inherit(switch::current)(), None);
 }
 
 /// An aborted task is dropped in its group, and releases it.
@@ -90,7 +96,7 @@ fn an_aborted_task_is_dropped_in_its_group() {
         std::future::pending::<()>().await;
     };
     let creator = async {
-        let task = switch::spawn(pending(started.clone(), Note(sender.clone())));
+        let task = tokio::spawn(pending(started.clone(), Note(sender.clone())).in_current_group());
         let mut set = JoinSet::new();
         set.spawn(pending(started, Note(sender)).in_group(&b));
         (task, set)
@@ -133,7 +139,8 @@ fn a_panic_leaves_the_group_from_anywhere() {
     let (_tree, a, b) = fixture();
     let runtime = Builder::new_current_thread().build().expect("a thread");
     runtime.block_on(async {
-        let thrown = a.run(|| switch::spawn_blocking(|| panic!("on purpose")));
+        let thrown =
+            a.run(|| tokio::task::spawn_blocking(switch::inherit(|| panic!("on purpose"))));
         assert!(thrown.await.expect_err("it panics").is_panic());
     });
     // The pool has one thread, which caught the panic.
@@ -147,9 +154,9 @@ fn a_panic_leaves_the_group_from_anywhere() {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().expect("threads");
     let panics: [&(dyn Fn() + Sync); 4] = [
         &|| {
-            let _ = switch::join_in(&a, || (), || panic!("on purpose"));
+            rayon::join(|| a.run(|| ()), || a.run(|| panic!("on purpose")));
         },
-        &|| rayon::scope(|s| switch::scope_spawn_in(s, &a, |_| panic!("on purpose"))),
+        &|| rayon::scope(|scope| scope.spawn(|_| a.run(|| panic!("on purpose")))),
         &|| (0..100).into_par_iter().in_group(&a).for_each(|n| assert!(n != 50, "on purpose")),
         &|| {
             let pairs = (0..100).into_par_iter().in_group(&a).zip(0..100);
@@ -186,52 +193,4 @@ fn a_parallel_iterator_keeps_its_positions() {
     assert!(backwards.map(|(n, _)| n).collect::<Vec<_>>().into_iter().eq((0..1_000).rev()));
     assert_eq!(items().with_min_len(100).position_first(|(n, _)| n == 700), Some(700));
     assert_eq!(switch::current(), None);
-}
-
-#[test]
-fn buffered_and_seekable_readers_work_in_groups() {
-    /// Reports the group of each read and seek.
-    struct Noting(std::io::Cursor<&'static [u8]>, Vec<Option<Group>>);
-    impl tokio::io::AsyncRead for Noting {
-        fn poll_read(
-            mut self: std::pin::Pin<&mut Self>,
-            context: &mut std::task::Context<'_>,
-            into: &mut tokio::io::ReadBuf<'_>,
-        ) -> std::task::Poll<std::io::Result<()>> {
-            self.1.push(switch::current());
-            pin!(&mut self.0).poll_read(context, into)
-        }
-    }
-    impl tokio::io::AsyncSeek for Noting {
-        fn start_seek(
-            mut self: std::pin::Pin<&mut Self>,
-            position: std::io::SeekFrom,
-        ) -> std::io::Result<()> {
-            self.1.push(switch::current());
-            pin!(&mut self.0).start_seek(position)
-        }
-        fn poll_complete(
-            mut self: std::pin::Pin<&mut Self>,
-            context: &mut std::task::Context<'_>,
-        ) -> std::task::Poll<std::io::Result<u64>> {
-            self.1.push(switch::current());
-            pin!(&mut self.0).poll_complete(context)
-        }
-    }
-    let (_tree, a, _) = fixture();
-    let mut noting = Noting(std::io::Cursor::new(b"first\nsecond\n"), Vec::new());
-    let runtime = Builder::new_current_thread().build().expect("a thread");
-    runtime.block_on(async {
-        let mut lines = BufReader::new(&mut noting).in_group(&a).lines();
-        assert_eq!(lines.next_line().await.expect("readable").as_deref(), Some("first"));
-        assert_eq!(lines.next_line().await.expect("readable").as_deref(), Some("second"));
-        drop(lines);
-        let mut file = (&mut noting).in_group(&a);
-        assert_eq!(file.seek(std::io::SeekFrom::Start(6)).await.expect("within"), 6);
-        let mut rest = String::new();
-        file.read_to_string(&mut rest).await.expect("readable");
-        assert_eq!(rest, "second\n");
-        assert_eq!(switch::current(), None);
-    });
-    assert!(noting.1.len() >= 4 && noting.1.iter().all(|seen| seen.as_ref() == Some(&a)));
 }

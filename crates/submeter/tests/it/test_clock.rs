@@ -29,9 +29,9 @@ fn a_rate_earns_by_it() {
     assert_eq!(refused.retry_after(), Some(Duration::from_nanos(1)));
     clock.advance(Duration::from_nanos(1));
     web.try_take(rate, 1000).expect("earned");
-    assert_eq!(tree.root().available(rate), Some(0));
+    assert_eq!(tree.root().balance(rate), Some(0));
     clock.advance(365 * 86_400 * SECOND);
-    assert_eq!(tree.root().available(rate), Some(1000), "a burst and no more");
+    assert_eq!(tree.root().balance(rate), Some(1000), "a burst and no more");
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn another_tree_goes_by_its_own() {
         tree.root().try_take(rate, 10).expect("a burst");
     }
     clock.clone().advance(SECOND);
-    let available = [tree.root().available(rate), beside.root().available(same)];
-    assert_eq!(available, [Some(10), Some(0)]);
+    let left = [tree.root().balance(rate), beside.root().balance(same)];
+    assert_eq!(left, [Some(10), Some(0)]);
     assert_eq!([clock.elapsed(), other.elapsed()], [SECOND, Duration::ZERO]);
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Barrier};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use submeter::{Bytes, Charge, Group, Killed, LimitError, Quota, Schema, Tree};
+use submeter::{Bytes, Charge, Group, LimitError, Quota, Schema, Tree};
 
 /// Longer than any machine takes for what should happen at once.
 const LONG: Duration = Duration::from_secs(30);
@@ -230,7 +230,9 @@ fn a_waiting_charge_ends_with_its_group() {
     }
     assert_eq!(tree.root().usage(memory).refused, 0, "no limit refused anything");
     drop((waits, acme, page, idle));
-    Killed::all_released_blocking(&killed, LONG).expect("nothing keeps them");
+    for killed in killed {
+        killed.released_blocking(LONG).expect("nothing keeps it");
+    }
 }
 
 /// Each wait begins while the kill runs, in groups that were never charged before, so that the kill

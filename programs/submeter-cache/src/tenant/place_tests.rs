@@ -252,10 +252,7 @@ fn a_returning_tenant_keeps_its_rate() {
     fill(&cache, "");
     let group = tenant(&cache, b"a:b:k").group.clone();
     assert_eq!((group.path(), group.usage(memory).limit), ("/a/b", Some(2)));
-    assert_eq!(
-        (group.rate(requests), group.available(requests)),
-        (Some(Rate::new(5, DAY)), Some(0))
-    );
+    assert_eq!((group.rate(requests), group.balance(requests)), (Some(Rate::new(5, DAY)), Some(0)));
 }
 
 #[test]

@@ -137,12 +137,8 @@ impl SchemaBuilder {
     /// [`switch::clock`](crate::switch::clock).
     pub fn cpu_time(&mut self, name: &str, help: &str) -> Counter<Nanoseconds> {
         let counter = self.counter(name, help);
-        if let Some(base) = &mut self.base {
-            base.must_have(name, "a counter of CPU time", self.cpu_times.contains(&counter));
-        } else {
-            self.cpu_times.push(counter);
-        }
-        counter
+        let what = "a counter of CPU time";
+        note_special(&mut self.base, &mut self.cpu_times, name, what, counter)
     }
 
     /// Declares the counter of the time that threads spend in each group without a CPU, because
@@ -173,12 +169,8 @@ impl SchemaBuilder {
     /// ```
     pub fn off_cpu(&mut self, name: &str, help: &str) -> Counter<Nanoseconds> {
         let counter = self.counter(name, help);
-        if let Some(base) = &mut self.base {
-            base.must_have(name, "a counter of time off the CPU", self.off_cpus.contains(&counter));
-        } else {
-            self.off_cpus.push(counter);
-        }
-        counter
+        let what = "a counter of time off the CPU";
+        note_special(&mut self.base, &mut self.off_cpus, name, what, counter)
     }
 
     /// Declares the counter of how far each group's CPU time may be off, in either direction. At
@@ -205,13 +197,8 @@ impl SchemaBuilder {
     /// ```
     pub fn cpu_error(&mut self, name: &str, help: &str) -> Counter<Nanoseconds> {
         let counter = self.counter(name, help);
-        if let Some(base) = &mut self.base {
-            let known = self.cpu_errors.contains(&counter);
-            base.must_have(name, "a counter of CPU time error", known);
-        } else {
-            self.cpu_errors.push(counter);
-        }
-        counter
+        let what = "a counter of CPU time error";
+        note_special(&mut self.base, &mut self.cpu_errors, name, what, counter)
     }
 
     /// Declares a counter for a count that threads keep anyway: each group is charged for what the
@@ -302,13 +289,9 @@ impl SchemaBuilder {
         event: &Event,
     ) -> Result<Counter<Count>, NotSupportedError> {
         KernelPmu::supports(event)?;
-        let counter = self.counter(name, help);
-        if let Some(base) = &mut self.base {
-            base.must_have(name, "a counter of events", self.events.contains(&(*event, counter)));
-        } else {
-            self.events.push((*event, counter));
-        }
-        Ok(counter)
+        let declared = (*event, self.counter(name, help));
+        let what = "a counter of events";
+        Ok(note_special(&mut self.base, &mut self.events, name, what, declared).1)
     }
 
     /// Declares a value that goes up and down. Change it with
@@ -394,12 +377,7 @@ impl SchemaBuilder {
     /// ```
     pub fn cpu_budget(&mut self, name: &str, help: &str) -> RateLimit<Nanoseconds> {
         let budget = self.rate_limit(name, help);
-        if let Some(base) = &mut self.base {
-            base.must_have(name, "a CPU budget", self.cpu_budgets.contains(&budget));
-        } else {
-            self.cpu_budgets.push(budget);
-        }
-        budget
+        note_special(&mut self.base, &mut self.cpu_budgets, name, "a CPU budget", budget)
     }
 
     /// Closes the schema.
@@ -535,6 +513,21 @@ impl Drop for Within<'_> {
     fn drop(&mut self) {
         self.builder.current = self.outer;
     }
+}
+
+/// Notes a key that the switch charges. A tree must have it already.
+fn note_special<K: Copy + PartialEq>(
+    base: &mut Option<Base>,
+    known: &mut Vec<K>,
+    name: &str,
+    what: &'static str,
+    key: K,
+) -> K {
+    match base {
+        Some(base) => base.must_have(name, what, known.contains(&key)),
+        None => known.push(key),
+    }
+    key
 }
 
 fn is_well_formed(name: &str) -> bool {

@@ -116,7 +116,6 @@ pub struct Export {
     brakes: Brakes,
     subtrees: bool,
     created: bool,
-    powers: u32,
     scrapers: u32,
     exact: bool,
     infos: Vec<Info>,
@@ -167,7 +166,6 @@ impl Export {
             brakes,
             subtrees: false,
             created: false,
-            powers: 1,
             scrapers: 2,
             exact: false,
             infos: Vec::new(),
@@ -271,17 +269,6 @@ impl Export {
         self
     }
 
-    /// Writes one bucket of a histogram for each `powers` powers of two. The default is 1.
-    ///
-    /// # Panics
-    /// When `powers` is 0.
-    #[must_use]
-    pub fn powers_per_bucket(mut self, powers: u32) -> Export {
-        assert!(powers > 0, "a bucket for 0 powers of two: use at least 1");
-        self.powers = powers;
-        self
-    }
-
     /// In OpenMetrics, writes when each counter and histogram began to count:
     /// `app_requests_created`. That is one more line for each; not all servers use it.
     #[must_use]
@@ -374,9 +361,8 @@ impl Export {
         let exact = self.exact;
         state.advance(members, &Rules { levels: &levels, scrapers, subtrees, exact, began, now });
 
-        let (created, powers) = (self.created, self.powers);
         let scrapers = (!exact).then_some(scrapers);
-        let style = Style { format, created, powers, scrapers };
+        let style = Style { format, created: self.created, scrapers };
         let mut out = String::new();
         for Info { name, help, labels } in &self.infos {
             text::info(style, name, help, labels, &mut out)?;

@@ -17,8 +17,6 @@ pub(super) struct Style {
     pub(super) format: Format,
     /// Whether to write when each series began to count.
     pub(super) created: bool,
-    /// The number of powers of two for each bucket of a histogram.
-    pub(super) powers: u32,
     /// The number of scrapes that must have seen a new group before its counts are its own; `None`
     /// if they always are.
     pub(super) scrapers: Option<u32>,
@@ -295,8 +293,8 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Writes one bucket for each power of two, or for several: all quarters would make a scrape
-    /// much larger, for a precision that a rate over a scrape interval seldom has.
+    /// Writes one bucket for each power of two: all quarters would make a scrape much larger, for a
+    /// precision that a rate over a scrape interval seldom has.
     fn histogram(&self, label: &str, words: &[i64], out: &mut String) -> fmt::Result {
         let (name, unit) = (&self.family.name, self.unit);
         let buckets = self.family.metric.buckets().expect("a histogram has buckets");
@@ -305,9 +303,7 @@ impl Writer<'_> {
         for (index, count) in counts.iter().enumerate() {
             cumulative = cumulative.saturating_add(count.cast_unsigned());
             match buckets.upper(index) {
-                Some(upper)
-                    if upper.is_power_of_two() && upper.ilog2() % self.style.powers == 0 =>
-                {
+                Some(upper) if upper.is_power_of_two() => {
                     let le = Bound { upper, unit };
                     writeln!(out, "{name}_bucket{{group=\"{label}\",le=\"{le}\"}} {cumulative}")?;
                 }
@@ -400,7 +396,7 @@ mod tests {
 
     #[test]
     fn a_barrier_that_waits_is_told_of_in_seconds() {
-        let style = Style { format: Format::Text, created: false, powers: 1, scrapers: None };
+        let style = Style { format: Format::Text, created: false, scrapers: None };
         for (waiting, value) in [(None, "0"), (Some((3, Duration::from_millis(6_250))), "6.25")] {
             let mut out = String::new();
             barrier(style, "app_barrier_wait_seconds", waiting, &mut out).expect("a string");

@@ -201,7 +201,7 @@ impl TimeSlice {
     /// Put it inside the group, as in `slice.between_polls(stream)` within a future that is
     /// [`in_group`](crate::switch::InGroup::in_group); a stream that is in a group itself, read
     /// from outside, has a slice for each item. In a tower service, place it below the layer that
-    /// enters the group, such as the `GroupLayer` of the feature `tower`.
+    /// enters the group, such as `submeter_http::GroupLayer`, by `map_future`.
     ///
     /// # Examples
     /// ```
@@ -214,16 +214,6 @@ impl TimeSlice {
     /// let sum = rows.fold(0, |sum, row| async move { sum + row }).in_group(tree.root());
     /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     /// assert_eq!(runtime.block_on(sum), 4_999_950_000);
-    ///
-    /// use submeter::switch::GroupLayer;
-    /// use tower::{ServiceBuilder, ServiceExt, service_fn};
-    ///
-    /// let groups = tree.clone();
-    /// let service = ServiceBuilder::new()
-    ///     .layer(GroupLayer::new(move |_: &u64| Some(groups.root().clone())))
-    ///     .map_future(|answer| TimeSlice::default().between_polls(answer))
-    ///     .service(service_fn(|n| async move { Ok::<_, std::io::Error>(n + 1) }));
-    /// assert_eq!(runtime.block_on(service.oneshot(6))?, 7);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn between_polls<T>(self, value: T) -> Yielding<T> {

@@ -12,9 +12,9 @@ use std::sync::atomic::{Ordering, fence};
 use std::task::{Context, Poll, Waker};
 
 use submeter_percpu::LimitNode;
+use submeter_percpu::contain::contain;
 
 use super::Group;
-use crate::contain::contain;
 
 impl Group {
     /// Waits until this group is killed, by [`kill`](Group::kill), by a
@@ -45,7 +45,9 @@ impl Group {
     /// tokio::task::yield_now().await; // it waits
     /// let killed = tree.get("/acme").expect("made with its child").kill_subtree()?;
     /// assert_eq!(task.await?, "the tenant is gone");
-    /// submeter::Killed::all_released(&killed).await;
+    /// for killed in &killed {
+    ///     killed.await;
+    /// }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -157,7 +159,7 @@ impl Drop for Ends<'_> {
         }
         // Descendants first: a queue that forgot a parent's limit would admit what waits below.
         for waker in std::mem::take(&mut self.wakers).into_iter().rev().flatten() {
-            contain(|| waker.wake());
+            let _ = contain(|| waker.wake());
         }
     }
 }

@@ -113,10 +113,8 @@ impl Group {
         if !self.has(stats) {
             return;
         }
-        // Two sets that both add the difference would add it twice. A set that stayed behind at a
-        // fork has either added it or not.
-        let _alone = self.inner.setting.lock();
-        stats.add(word, value.wrapping_sub(stats.own(word)), batch_mask);
+        let add = |lacking| stats.add(word, lacking, batch_mask);
+        self.inner.setter.set(value, || stats.own(word), add);
     }
 
     /// Records one value in a histogram: two adds. The sum of values wraps around at 2^64. For a

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use submeter_percpu::contain::contain;
 
 use super::ASKED;
-use crate::contain::contain;
 use crate::tree::callbacks::Registry;
 use crate::tree::group::Group;
 
@@ -115,10 +115,10 @@ impl Entry {
         self.began_ns.store(self.now_ns(), Ordering::Relaxed);
         let before = ASKED.replace(true);
         // The callback may be called again: it answers for the state that a panic left.
-        let called = contain(|| callback(wanted));
+        let has_returned = contain(|| callback(wanted)).is_ok();
         ASKED.set(before);
         self.began_ns.store(IDLE, Ordering::Relaxed);
-        called.map_or(Called::Panicked, |()| Called::Returned)
+        if has_returned { Called::Returned } else { Called::Panicked }
     }
 
     /// Waits for the end of the call under way. Returns false if that takes too long.

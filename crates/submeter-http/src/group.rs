@@ -1,23 +1,23 @@
-//! A tower layer that handles each request in its group.
+//! A layer that puts requests in groups, and counts nothing.
 
 use std::task::{Context, Poll};
 
+use submeter::Group;
+use submeter::switch::{Grouped, InGroup};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::Grouped;
-use crate::tree::group::Group;
-
 /// Handles each request in the group that a function finds for it: the call and every poll of the
-/// response.
+/// response. For requests of any kind; those of HTTP are also counted by a
+/// [`MeterLayer`](crate::MeterLayer), which enters the group for their bodies, too.
 ///
 /// The function runs for each request, so it should be no more than a lookup and a clone. If it
-/// finds no group, the request is handled outside of all groups.
+/// finds no group, the request is handled in that of the caller, if any.
 ///
 /// # Examples
 /// ```
-/// use submeter::switch::{self, GroupLayer};
-/// use submeter::{Schema, Tree};
+/// use submeter::{Schema, Tree, switch};
+/// use submeter_http::GroupLayer;
 /// use tower::{ServiceBuilder, ServiceExt, service_fn};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -40,17 +40,6 @@ pub struct GroupLayer<R> {
 
 impl<R> GroupLayer<R> {
     /// Makes a layer of the function that finds a request's group.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::switch::GroupLayer;
-    /// # use submeter::{Schema, Tree};
-    /// # let tree = Tree::new(Schema::builder().build()?)?;
-    /// let names = tree.clone();
-    /// let layer = GroupLayer::new(move |tenant: &String| names.get(tenant));
-    /// # let _ = layer;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn new(resolve: R) -> GroupLayer<R> {
         GroupLayer { resolve }
     }
@@ -85,11 +74,7 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        let group = (self.resolve)(&request);
-        let future = {
-            let _entered = group.as_ref().map(Group::enter);
-            self.inner.call(request)
-        };
-        Grouped::new(future, group)
+        let _entered = (self.resolve)(&request).map(|group| group.enter());
+        self.inner.call(request).in_current_group()
     }
 }
