@@ -10,7 +10,7 @@ use submeter_documents::{Document, Documents, Held, Versions};
 use tokio::sync::Notify;
 
 use crate::config::{Config, ConfigError};
-use crate::connections::Connections;
+use crate::connections::{ConnectionPlaces, Connections};
 use crate::limits::TenantLimits;
 use crate::metrics::Metrics;
 use crate::statistics::{Statistics, Totals};
@@ -212,6 +212,19 @@ impl Cache {
     #[must_use]
     pub fn places(&self) -> TenantPlaces {
         self.inner.tenants.places()
+    }
+
+    /// Returns how many connections there may be, and how many are open.
+    #[must_use]
+    pub fn connection_places(&self) -> ConnectionPlaces {
+        self.inner.connections.look()
+    }
+
+    /// Returns who has the most connections, and how many: a user, clients that have not logged in,
+    /// or an address. Visits each connection.
+    #[must_use]
+    pub fn largest_holder(&self) -> Option<(String, usize)> {
+        self.inner.connections.largest_holder()
     }
 
     /// Makes tenants of the groups that the program has created in the tree, for instance by

@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::cache::Cache;
-use crate::connections::{self, Crowd, Ends};
+use crate::connections::{self, Ends};
 use crate::users::{ByName, Users};
 
 pub use address::Address;
@@ -56,7 +56,6 @@ pub struct Server {
     cache: Cache,
     users: Option<Users>,
     on_shortage: Option<Hook<io::Error>>,
-    on_crowd: Option<Hook<Crowd>>,
     on_foreign: Option<Hook<Foreign>>,
     workers: Option<Workers>,
     #[cfg(feature = "tls")]
@@ -124,7 +123,6 @@ impl Server {
             cache,
             users: None,
             on_shortage: None,
-            on_crowd: None,
             on_foreign: None,
             workers: None,
             #[cfg(feature = "tls")]
@@ -191,29 +189,6 @@ impl Server {
         self
     }
 
-    /// Calls `hook` when few places for connections are free (an eighth of
-    /// [`Config::connections_max`](crate::Config::connections_max)), or when a client was turned
-    /// away: once, until a fourth is free again. The hook runs on a serving thread, and must
-    /// neither block nor panic.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter_cache::{Cache, Config, Server};
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-    /// let cache = Cache::new(Config::default())?;
-    /// let server = Server::bind(([127, 0, 0, 1], 0).into(), cache).await?;
-    /// let server = server.on_crowd(|crowd| eprintln!("{crowd}"));
-    /// # drop(server);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// # })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn on_crowd(mut self, hook: impl Fn(&Crowd) + Send + Sync + 'static) -> Server {
-        self.on_crowd = Some(Hook(Arc::new(hook)));
-        self
-    }
-
     /// Calls `hook` with each client whose connection ended because it speaks another protocol. The
     /// hook runs on a serving thread, and must neither block nor panic; such a client often returns
     /// at once.
@@ -264,8 +239,7 @@ impl Server {
         let workers = self.workers.take().unwrap_or_else(Workers::here);
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
-        let on_crowd = self.on_crowd.take();
-        tasks.spawn(sweeper::sweep(self.cache.clone(), on_crowd, stopped.clone()));
+        tasks.spawn(sweeper::sweep(self.cache.clone(), stopped.clone()));
         if let Some(users) = &self.users {
             tasks.spawn(follow(users.subscribe(), self.cache.clone(), stopped.clone()));
         }
