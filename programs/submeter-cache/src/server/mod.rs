@@ -43,6 +43,10 @@ use workers::{Worker, Workers};
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
 /// let cache = Cache::new(Config::default())?;
 /// let server = Server::bind(([127, 0, 0, 1], 0).into(), cache).await?;
+/// let server = server
+///     .threads(std::thread::available_parallelism()?)?
+///     .on_shortage(|error| eprintln!("no further clients: {error}"))
+///     .on_foreign(|client| eprintln!("{client}"));
 /// println!("listening on {}", server.address());
 /// server.run(std::future::ready(())).await?; // Stops at once: usually this is Ctrl-C.
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -148,19 +152,6 @@ impl Server {
     ///
     /// # Errors
     /// When the system refuses a thread, or a descriptor for it to wait on.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter_cache::{Cache, Config, Server};
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-    /// let cache = Cache::new(Config::default())?;
-    /// let server = Server::bind(([127, 0, 0, 1], 0).into(), cache).await?;
-    /// let server = server.threads(std::thread::available_parallelism()?)?;
-    /// # drop(server);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// # })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn threads(mut self, threads: NonZero<usize>) -> io::Result<Server> {
         self.workers = Some(Workers::start(threads)?);
         Ok(self)
@@ -170,19 +161,6 @@ impl Server {
     /// for another connection; usually descriptors are short. The server continues to serve its
     /// existing connections, and retries twenty times a second; `listen_disabled_num` of `stats`
     /// counts these events. The hook runs on a serving thread, and must neither block nor panic.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter_cache::{Cache, Config, Server};
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-    /// let cache = Cache::new(Config::default())?;
-    /// let server = Server::bind(([127, 0, 0, 1], 0).into(), cache).await?;
-    /// let server = server.on_shortage(|error| eprintln!("no further clients: {error}"));
-    /// # drop(server);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// # })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn on_shortage(mut self, hook: impl Fn(&io::Error) + Send + Sync + 'static) -> Server {
         self.on_shortage = Some(Hook(Arc::new(hook)));
@@ -192,19 +170,6 @@ impl Server {
     /// Calls `hook` with each client whose connection ended because it speaks another protocol. The
     /// hook runs on a serving thread, and must neither block nor panic; such a client often returns
     /// at once.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter_cache::{Cache, Config, Server};
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-    /// let cache = Cache::new(Config::default())?;
-    /// let server = Server::bind(([127, 0, 0, 1], 0).into(), cache).await?;
-    /// let server = server.on_foreign(|client| eprintln!("{client}"));
-    /// # drop(server);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// # })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn on_foreign(mut self, hook: impl Fn(&Foreign) + Send + Sync + 'static) -> Server {
         self.on_foreign = Some(Hook(Arc::new(hook)));
