@@ -4,8 +4,8 @@ use std::alloc::{GlobalAlloc, Layout};
 
 use submeter::Group;
 
-/// Allocates a block for `a`, grows it for `b`, shrinks it for no group, and frees it for `b`. Calls
-/// `held` with its size at each step, and then with 0.
+/// Allocates a block for `a`, grows it for `b`, shrinks it for no group, and frees it for `b`.
+/// Calls `held` with its size at each step, and then with 0.
 pub(crate) fn lives(
     heap: &impl GlobalAlloc,
     layout: Layout,
