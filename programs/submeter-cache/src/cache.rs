@@ -10,7 +10,7 @@ use submeter_documents::{Document, Documents, Held, Versions};
 use tokio::sync::Notify;
 
 use crate::config::{Config, ConfigError};
-use crate::connections::Connections;
+use crate::connections::{ConnectionPlaces, Connections};
 use crate::limits::TenantLimits;
 use crate::metrics::Metrics;
 use crate::statistics::{Statistics, Totals};
@@ -175,20 +175,6 @@ impl Cache {
     ///
     /// Takes time in proportion to what is dropped: about a millisecond per hundred items.
     ///
-    /// # Examples
-    /// ```
-    /// use submeter_cache::{Cache, Config};
-    ///
-    /// let mut config = Config::default();
-    /// config.tenant_limits.push(("/acme".to_owned(), (1 << 20).into()));
-    /// let cache = Cache::new(config)?;
-    /// let acme = cache.tree().get("/acme").expect("it has a limit");
-    /// acme.set_limit(cache.metrics().memory, Some(1 << 10));
-    /// cache.shrink("/acme");
-    /// assert!(acme.usage(cache.metrics().memory).current <= 1 << 10);
-    /// # Ok::<(), submeter_cache::ConfigError>(())
-    /// ```
-    ///
     /// [`Group::set_limit`]: submeter::Group::set_limit
     pub fn shrink(&self, path: &str) {
         if let Some(tenant) = self.inner.tenants.by_path(path) {
@@ -198,20 +184,22 @@ impl Cache {
 
     /// Returns how many tenants there may be, how many places are taken, and by which tenants.
     /// Visits each owner of places; there are at most as many owners as first names of keys.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter_cache::{Cache, Config};
-    ///
-    /// let mut config = Config { tenants_max: 100, ..Config::default() };
-    /// config.tenant_limits.push(("/acme/web".to_owned(), (1 << 20).into()));
-    /// let places = Cache::new(config)?.places();
-    /// assert_eq!((places.taken, places.max, places.refused), (2, 100, 0));
-    /// # Ok::<(), submeter_cache::ConfigError>(())
-    /// ```
     #[must_use]
     pub fn places(&self) -> TenantPlaces {
         self.inner.tenants.places()
+    }
+
+    /// Returns how many connections there may be, and how many are open.
+    #[must_use]
+    pub fn connection_places(&self) -> ConnectionPlaces {
+        self.inner.connections.look()
+    }
+
+    /// Returns who has the most connections, and how many: a user, clients that have not logged in,
+    /// or an address. Visits each connection.
+    #[must_use]
+    pub fn largest_holder(&self) -> Option<(String, usize)> {
+        self.inner.connections.largest_holder()
     }
 
     /// Makes tenants of the groups that the program has created in the tree, for instance by
@@ -220,21 +208,6 @@ impl Cache {
     /// holds nothing.
     ///
     /// Takes some microseconds per group.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter_cache::{Cache, Config};
-    ///
-    /// let cache = Cache::new(Config { tenants_max: 1, ..Config::default() })?;
-    /// let gets = cache.metrics().cmd_get;
-    /// for path in ["/acme", "/web"] {
-    ///     cache.tree().create(path).expect("there is room").add(gets, 1);
-    /// }
-    /// cache.adopt();
-    /// assert_eq!((cache.places().taken, cache.tree().root().child_count()), (1, 1));
-    /// assert_eq!(cache.tree().root().sum(gets), 2);
-    /// # Ok::<(), submeter_cache::ConfigError>(())
-    /// ```
     pub fn adopt(&self) {
         self.inner.tenants.adopt_groups();
     }

@@ -45,7 +45,7 @@ mod users;
 
 pub use cache::Cache;
 pub use config::{Config, ConfigError};
-pub use connections::Crowd;
+pub use connections::ConnectionPlaces;
 pub use delete::{DeleteError, Deletion};
 pub use limits::{OverRate, TenantLimits};
 pub use metrics::Metrics;

@@ -79,16 +79,6 @@ impl Users {
     /// clone of this handle. Connections stay, except those of a user who no longer exists or has
     /// another tenant, which end. A new password ends none, so that it can be handed out before it
     /// is used.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter_cache::{Config, Users};
-    ///
-    /// let users = Users::parse("acme:correct-horse\n", &Config::default())?;
-    /// let handle = users.clone(); // The other one goes to the server.
-    /// handle.replace(&Users::parse("ops:battery-staple /\n", &Config::default())?);
-    /// # Ok::<(), submeter_cache::ConfigError>(())
-    /// ```
     pub fn replace(&self, others: &Users) {
         let others = Arc::clone(&others.current.borrow());
         self.current.send_replace(others);

@@ -4,11 +4,11 @@ use std::io;
 use std::sync::Once;
 
 use parking_lot::Mutex;
-use submeter_cache::{Crowd, Foreign, Server};
+use submeter_cache::{Foreign, Server};
 
 /// Makes a server report to the operator.
 pub(crate) fn told(server: Server) -> Server {
-    server.on_shortage(tell).on_crowd(crowd).on_foreign(foreign)
+    server.on_shortage(tell).on_foreign(foreign)
 }
 
 /// Prints a warning the first time in the life of the process: waiting clients would otherwise
@@ -25,14 +25,6 @@ pub(crate) fn tell(error: &io::Error) {
              Allow more files (ulimit -n), or fewer connections (--connections)"
         );
     });
-}
-
-/// Prints a warning that there are few places left for connections.
-fn crowd(crowd: &Crowd) {
-    log::warn!(
-        "{crowd}: others may be turned away. Allow more (--connections), or close idle ones \
-         (--idle-timeout)"
-    );
 }
 
 /// Prints a warning about the first client in the life of the process that speaks a foreign

@@ -1,10 +1,10 @@
 //! The work of the programs of the bench's table `alloc`.
 //!
 //! A program has one global allocator, so that each allocator is a program of its own: a file that
-//! names the allocator and calls [`answer`], or [`answer_with`] where a library has tenants of its
-//! own. The bench starts one of each. A program reports which allocator it found linked, and then
-//! takes the samples that standard input asks for, so that all of them take turns within
-//! milliseconds.
+//! names the allocator, most by [`program!`], and calls [`answer`], or [`answer_with`] where a
+//! library has tenants of its own. The bench starts one of each. A program reports which allocator
+//! it found linked, and then takes the samples that standard input asks for, so that all of them
+//! take turns within milliseconds.
 
 #![forbid(unsafe_code)]
 
@@ -20,6 +20,19 @@ pub use footprint::SIZES;
 pub use linked::difference;
 pub use operation::Operation;
 pub use serve::{answer, answer_with};
+
+/// Makes a program of an underlying allocator, a rung, and the global allocator that they make.
+#[macro_export]
+macro_rules! program {
+    ($inner:ident, $rung:ident $(($own:expr))?, $heap:ty = $value:expr) => {
+        #[global_allocator]
+        static HEAP: $heap = $value;
+
+        fn main() -> std::process::ExitCode {
+            $crate::answer($crate::Inner::$inner, $crate::Rung::$rung $(($own))?)
+        }
+    };
+}
 
 /// The underlying allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

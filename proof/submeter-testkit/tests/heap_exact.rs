@@ -3,9 +3,9 @@
 //! the blocks that it inherits, although threads of the parent that do not exist in the child were
 //! in the middle of allocating or flushing.
 #![cfg(not(miri))]
-#![expect(unsafe_code, reason = "asks for alignments, allocates in handlers, and forks")]
+#![expect(unsafe_code, reason = "sets an alarm in a child")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
+use std::alloc::{Layout, System};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,6 +18,9 @@ use submeter_alloc::exact::Exact;
 mod anywhere;
 #[path = "common/beside.rs"]
 mod beside;
+#[path = "common/block.rs"]
+#[expect(unsafe_code, reason = "asks for alignments")]
+mod block;
 #[path = "../../../crates/submeter-alloc/tests/common/books.rs"]
 mod books;
 #[path = "common/fork.rs"]
@@ -55,24 +58,10 @@ fn each_size_and_alignment_has_owner_and_bytes() {
                 continue;
             }
             let layout = Layout::from_size_align(size, align).expect("valid");
-            // SAFETY: the size is not 0, and each block is freed with the layout that it has.
-            unsafe {
-                let block = a.run(|| HEAP.alloc_zeroed(layout));
-                assert!(!block.is_null() && block.addr() % align == 0);
-                assert_eq!((block.read(), block.add(size - 1).read()), (0, 0));
-                block.write_bytes(7, size);
-                assert_eq!(books.of(&a), size as i64, "{layout:?}");
-                let block = b.run(|| HEAP.realloc(block, layout, 2 * size + 1));
-                assert!(!block.is_null() && block.addr() % align == 0);
-                assert_eq!((block.read(), block.add(size - 1).read()), (7, 7));
-                assert_eq!(books.of(&a), 2 * size as i64 + 1, "it keeps its owner");
-                let layout = Layout::from_size_align(2 * size + 1, align).expect("valid");
-                let block = HEAP.realloc(block, layout, size.div_ceil(2));
-                let layout = Layout::from_size_align(size.div_ceil(2), align).expect("valid");
-                assert_eq!(books.of(&a), layout.size() as i64);
-                b.run(|| HEAP.dealloc(block, layout));
-            }
-            assert_eq!((books.of(&a), books.of(&b)), (0, 0), "{layout:?}");
+            block::lives(&HEAP, layout, [&a, &b], |bytes| {
+                // It keeps its owner.
+                assert_eq!((books.of(&a), books.of(&b)), (bytes as i64, 0), "{layout:?}");
+            });
         }
     }
 }

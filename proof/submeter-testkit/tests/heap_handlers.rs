@@ -1,9 +1,8 @@
 //! A signal handler that allocates, if its allocator permits that, takes nothing from the counts of
 //! the thread that it interrupts.
 #![cfg(not(miri))]
-#![expect(unsafe_code, reason = "an allocator for handlers")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
+use std::alloc::{Layout, System};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -11,30 +10,20 @@ use std::time::{Duration, Instant};
 use submeter::{Schema, Tree};
 use submeter_alloc::{Metered, Volume};
 
+#[path = "common/anywhere.rs"]
+#[expect(unsafe_code, reason = "is an allocator")]
+mod anywhere;
 #[path = "common/handler.rs"]
 #[expect(unsafe_code, reason = "handles signals")]
 mod handler;
 
+use anywhere::{Anywhere, anywhere};
+
 #[global_allocator]
 static HEAP: Metered<System> = Metered::new(System);
 
-/// A second allocator, which may be called anywhere: it has a block for every call.
+/// A second allocator, which a handler may call.
 static ANYWHERE: Metered<Anywhere> = Metered::new(Anywhere);
-
-/// Hands out the same word repeatedly, which is never read.
-struct Anywhere;
-
-static WORD: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: 1. The word exists forever, and is aligned for the layouts that this test asks for. 2.
-// Nobody uses a block, so that it does not matter that two are the same.
-unsafe impl GlobalAlloc for Anywhere {
-    unsafe fn alloc(&self, _: Layout) -> *mut u8 {
-        WORD.as_ptr().cast()
-    }
-
-    unsafe fn dealloc(&self, _: *mut u8, _: Layout) {}
-}
 
 /// Frequent enough to interrupt every instruction of a count.
 const PERIOD_NS: i64 = 20_000;
@@ -60,9 +49,8 @@ fn a_handlers_blocks_are_its_own_stress() {
         move || {
             // The handler may interrupt a switch, and then attributes nothing of its own.
             let _entered = b.enter();
-            let layout = Layout::new::<u64>();
-            // SAFETY: 1. The layout is not of size 0. 2. The block is freed once, as it came.
-            unsafe { ANYWHERE.dealloc(ANYWHERE.alloc(layout), layout) };
+            // A block, and its end.
+            (0..2).for_each(|_| anywhere(&ANYWHERE, Layout::new::<u64>()));
             // Relaxed: read when the timer is gone.
             handled.fetch_add(1, Ordering::Relaxed);
         }

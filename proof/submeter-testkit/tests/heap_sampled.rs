@@ -2,9 +2,8 @@
 //! allocates in the middle of the sampler does no harm. A forked child estimates for itself,
 //! although threads of its parent that do not exist in the child were in the middle of sampling.
 #![cfg(not(miri))]
-#![expect(unsafe_code, reason = "asks for alignments, and allocates in handlers")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
+use std::alloc::{Layout, System};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,6 +16,9 @@ use submeter_alloc::Sampled;
 mod anywhere;
 #[path = "common/beside.rs"]
 mod beside;
+#[path = "common/block.rs"]
+#[expect(unsafe_code, reason = "asks for alignments")]
+mod block;
 #[path = "common/fork.rs"]
 #[expect(unsafe_code, reason = "forks")]
 mod fork;
@@ -56,22 +58,7 @@ fn each_size_and_alignment_is_a_block_anywhere() {
             let times = if size < 8192 && align <= 8192 { 300 } else { 1 };
             let layout = Layout::from_size_align(size, align).expect("valid");
             for _ in 0..times {
-                // SAFETY: the size is not 0, and each block is freed with the layout that it has.
-                unsafe {
-                    let block = a.run(|| HEAP.alloc_zeroed(layout));
-                    assert!(!block.is_null() && block.addr() % align == 0, "{layout:?}");
-                    assert_eq!((block.read(), block.add(size - 1).read()), (0, 0));
-                    block.write_bytes(7, size);
-                    let block = b.run(|| HEAP.realloc(block, layout, 2 * size + 1));
-                    assert!(!block.is_null() && block.addr() % align == 0, "{layout:?}");
-                    assert_eq!((block.read(), block.add(size - 1).read()), (7, 7));
-                    block.write_bytes(7, 2 * size + 1);
-                    let layout = Layout::from_size_align(2 * size + 1, align).expect("valid");
-                    let block = HEAP.realloc(block, layout, size.div_ceil(2));
-                    let layout = Layout::from_size_align(size.div_ceil(2), align).expect("valid");
-                    assert_eq!((block.read(), block.add(layout.size() - 1).read()), (7, 7));
-                    b.run(|| HEAP.dealloc(block, layout));
-                }
+                block::lives(&HEAP, layout, [&a, &b], |_| ());
             }
             assert_eq!((samples.of(&a), samples.of(&b)), (0, 0), "{layout:?}");
             assert_eq!((samples.count(&a), samples.count(&b)), (0, 0), "{layout:?}");

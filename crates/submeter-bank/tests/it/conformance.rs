@@ -13,7 +13,7 @@ pub(crate) const TTL: Duration = Duration::from_secs(4);
 const PATHS: [&str; 4] = ["/", "/a", "/a/b", "/c"];
 const REQUESTS: u64 = 150;
 
-struct Idle;
+pub(crate) struct Idle;
 
 impl Member for Idle {
     fn set(&mut self, _: &Budget, _: u64) -> Use {

@@ -4,19 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fastrand::Rng;
-use submeter_bank::{Budget, Holder, Ledger, Member, Outage, Past, Request, Use};
+use submeter_bank::{Budget, Holder, Ledger, Outage, Past, Request};
+
+use crate::conformance::Idle;
 
 const TTL: Duration = Duration::from_secs(10);
 const LIMIT: u64 = 100;
 const CAP: u64 = 40;
-
-struct Idle;
-
-impl Member for Idle {
-    fn set(&mut self, _: &Budget, _: u64) -> Use {
-        Use::default()
-    }
-}
 
 fn memory() -> Budget {
     Budget::new("/", "memory").expect("a name")

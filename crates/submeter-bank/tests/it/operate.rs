@@ -2,35 +2,25 @@
 
 use std::time::Duration;
 
-use submeter_bank::{
-    Budget, Holder, Ledger, Lent, Limit, Member, MemoryBank, Operate, Outage, Past, Use,
-};
+use submeter_bank::{Holder, Ledger, Lent, Limit, MemoryBank, Operate, Outage, Past};
 
-struct Idle;
-
-impl Member for Idle {
-    fn set(&mut self, _: &Budget, _: u64) -> Use {
-        Use::default()
-    }
-}
-
-fn limit(path: &str, most: u64, floors: u64, per_member: Option<u64>) -> Limit {
-    let budget = Budget::new(path, "memory").expect("a name");
-    Limit { budget, most, floors, per_member }
-}
+use crate::conformance::{Idle, limit, memory};
 
 /// Sets and lists limits of a bank that has none, and whose leases last two seconds or more.
 pub(crate) fn check<B: Operate>(bank: &B) {
-    let (acme, web) = (limit("/acme", 1000, 100, None), limit("/acme/web", 500, 0, Some(50)));
+    let acme = Limit { floors: 100, ..limit("/acme", 1000) };
+    let web = Limit { per_member: Some(50), ..limit("/acme/web", 500) };
     bank.set(&web).expect("a limit");
     bank.set_if_none(&acme).expect("a limit");
     assert_eq!(bank.limits().expect("a list"), [acme.clone(), web.clone()]);
 
-    bank.set_if_none(&limit("/acme", 1, 0, Some(1))).expect("not in place of another");
+    let other = Limit { per_member: Some(1), ..limit("/acme", 1) };
+    bank.set_if_none(&other).expect("not in place of another");
     let web = Limit { per_member: None, ..web };
     bank.set(&web).expect("in place of another");
     assert_eq!(bank.limits().expect("a list"), [acme.clone(), web.clone()]);
-    let error = bank.set(&limit("/acme", 10, 11, None)).expect_err("floors beyond the limit");
+    let less = Limit { floors: 11, ..limit("/acme", 10) };
+    let error = bank.set(&less).expect_err("floors beyond the limit");
     assert!(error.to_string().contains("floors of 11"), "{error}");
 
     assert_eq!(bank.holders(&acme.budget).expect("a list"), []);
@@ -62,7 +52,7 @@ pub(crate) fn check<B: Operate>(bank: &B) {
     let held = *held_for - before[0].held_for;
     assert!(held >= Duration::from_millis(20), "renewed after {held:?}, held since before");
     assert!(*ends_in > Duration::from_secs(1), "{ends_in:?}");
-    assert_eq!(bank.holders(&limit("/other", 1, 0, None).budget).expect("a list"), []);
+    assert_eq!(bank.holders(&memory("/other")).expect("a list"), []);
 }
 
 #[test]

@@ -10,21 +10,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use submeter_bank::{
-    Bank, Budget, Holder, Ledger, Member, MemoryBank, Operate, Outage, Past, Request, SocketBank,
-    SocketServer, Use,
+    Bank, Budget, Holder, Ledger, MemoryBank, Operate, Outage, Past, Request, SocketBank,
+    SocketServer,
 };
 use tempfile::TempDir;
 
+use crate::conformance::Idle;
+
 /// Long enough that no lease ends while a test runs.
 const TTL: Duration = Duration::from_secs(600);
-
-struct Idle;
-
-impl Member for Idle {
-    fn set(&mut self, _: &Budget, _: u64) -> Use {
-        Use::default()
-    }
-}
 
 fn memory() -> Budget {
     Budget::new("/acme", "memory").expect("a name")

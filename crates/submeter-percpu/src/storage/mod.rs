@@ -124,8 +124,8 @@ impl Area {
         Area::on(probe.rseq(), probe.row_hint(), rows)
     }
 
-    /// Reserves an area like [`new`](Area::new), on a backend no better than `backend`: for tests,
-    /// and for `submeter doctor`, which measures each.
+    /// Reserves an area like [`new`](Area::new), on a backend no better than `backend`: for tests
+    /// and measurements.
     ///
     /// # Errors
     /// When the kernel refuses the address space.

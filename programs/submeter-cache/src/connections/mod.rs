@@ -23,7 +23,7 @@ use crate::metrics::Metrics;
 pub(crate) use buffer_room::BufferHold;
 use buffer_room::BufferRoom;
 pub(crate) use listing::{Ends, Listener};
-pub use places::Crowd;
+pub use places::ConnectionPlaces;
 use places::Places;
 pub(crate) use places::{Place, Unwelcome};
 

@@ -17,7 +17,6 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -30,10 +29,6 @@ use crate::users::{self, ByName};
 /// A user may have this many times the places that no user has: seven eighths of all places at
 /// most.
 const PART: usize = 7;
-
-/// Places are few from the moment when at most an eighth is free until a fourth is free.
-const FEW: usize = 8;
-const ENOUGH: usize = 4;
 
 /// A place among the open connections. It is held while the connection is open, however its task
 /// ends.
@@ -55,10 +50,6 @@ pub(super) struct Places {
     /// Number of connections of each user, and of all users together.
     of_users: HashMap<Arc<str>, usize>,
     known: usize,
-    /// Whether places are few and this was reported.
-    is_crowded: bool,
-    /// Number of connections turned away as of the last look.
-    refused_before: u64,
 }
 
 /// A taken place.
@@ -78,26 +69,18 @@ pub(crate) enum Unwelcome {
     Gone,
 }
 
-/// A report that few places for connections are free: see
-/// [`Server::on_crowd`](crate::Server::on_crowd). Displays as a line without its end.
+/// How many connections there may be, and how many are open: see
+/// [`Cache::connection_places`](crate::Cache::connection_places).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Crowd {
+pub struct ConnectionPlaces {
+    /// The value of [`Config::connections_max`](crate::Config::connections_max).
+    pub max: usize,
     /// Number of open connections.
-    pub open: usize,
-    /// Maximum number of connections.
-    pub most: usize,
-    /// The holder of the most places: a user, clients that have not logged in, or an address.
-    pub holder: String,
-    /// Number of places that the holder has.
-    pub holds: usize,
-}
-
-impl fmt::Display for Crowd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Crowd { open, most, holder, holds } = self;
-        write!(f, "{open} of at most {most} connections are open, {holds} of them from {holder}")
-    }
+    pub taken: usize,
+    /// How often a client was turned away because all places were taken, or because its user had as
+    /// many as the others leave it.
+    pub refused: u64,
 }
 
 impl Connections {
@@ -153,24 +136,17 @@ impl Connections {
         }
     }
 
-    /// Returns a report if places have become few since the last look, or if a client was turned
-    /// away. Reports once, until enough places are free again.
-    pub(crate) fn look_for_crowd(&self) -> Option<Crowd> {
+    /// Returns how many places there are, and how many are taken.
+    pub(crate) fn look(&self) -> ConnectionPlaces {
+        let taken = self.places.lock().taken.len();
         // Relaxed: a statistic.
         let refused = self.counts.refused.load(Ordering::Relaxed);
-        let mut places = self.places.lock();
-        let (open, most) = (places.taken.len(), self.most);
-        let free = most.saturating_sub(open);
-        let was_full = refused > places.refused_before;
-        places.refused_before = refused;
-        let are_few = free <= most / FEW || was_full;
-        let was_crowded = places.is_crowded;
-        places.is_crowded = are_few || was_crowded && free < most / ENOUGH;
-        if was_crowded || !are_few {
-            return None;
-        }
-        let (holder, holds) = places.greatest();
-        Some(Crowd { open, most, holder, holds })
+        ConnectionPlaces { max: self.most, taken, refused }
+    }
+
+    /// Returns the holder of the most places, and how many it has.
+    pub(crate) fn largest_holder(&self) -> Option<(String, usize)> {
+        self.places.lock().largest_holder()
     }
 }
 
@@ -191,8 +167,7 @@ impl Places {
         Some(taken.charge)
     }
 
-    /// Returns the holder of the most places, and how many it has.
-    fn greatest(&self) -> (String, usize) {
+    fn largest_holder(&self) -> Option<(String, usize)> {
         let mut holders: HashMap<String, usize> = HashMap::new();
         for (number, Taken { seat, user, .. }) in &self.taken {
             let holder = match user {
@@ -204,8 +179,7 @@ impl Places {
             };
             *holders.entry(holder).or_default() += 1;
         }
-        let greatest = holders.into_iter().min_by_key(|(name, n)| (Reverse(*n), name.clone()));
-        greatest.unwrap_or_default()
+        holders.into_iter().min_by_key(|(name, n)| (Reverse(*n), name.clone()))
     }
 }
 
@@ -333,19 +307,17 @@ mod tests {
     }
 
     #[test]
-    fn few_places_are_told_of_once_with_who_has_them() {
+    fn the_holder_of_most_places_is_named() {
         let connections = connections(16);
-        assert_eq!(connections.look_for_crowd(), None);
+        assert_eq!(connections.largest_holder(), None);
         let mut held = fill(&connections, &"acme".into());
-        assert_eq!(held.len(), 14);
-        let crowd = connections.look_for_crowd().expect("two are left");
-        let said = "14 of at most 16 connections are open, 14 of them from user \"acme\"";
-        assert_eq!(crowd.to_string(), said);
-        held.truncate(13);
-        assert_eq!(connections.look_for_crowd(), None, "it was said");
-        held.truncate(12);
-        assert_eq!(connections.look_for_crowd(), None);
+        let look = |taken, refused| ConnectionPlaces { max: 16, taken, refused };
+        assert_eq!(connections.look(), look(14, 1));
+        assert_eq!(connections.largest_holder(), Some(("user \"acme\"".to_owned(), 14)));
+        held.truncate(1);
         held.extend((0..2).filter_map(|_| connections.take_place(0, true)));
-        assert!(connections.look_for_crowd().is_some(), "there were enough in between");
+        assert_eq!(connections.look(), look(3, 1));
+        let strangers = "clients that have not logged in".to_owned();
+        assert_eq!(connections.largest_holder(), Some((strangers, 2)));
     }
 }

@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::cache::Cache;
-use crate::connections::{self, Crowd, Ends};
+use crate::connections::{self, Ends};
 use crate::users::{ByName, Users};
 
 pub use address::Address;
@@ -43,6 +43,10 @@ use workers::{Worker, Workers};
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
 /// let cache = Cache::new(Config::default())?;
 /// let server = Server::bind(([127, 0, 0, 1], 0).into(), cache).await?;
+/// let server = server
+///     .threads(std::thread::available_parallelism()?)?
+///     .on_shortage(|error| eprintln!("no further clients: {error}"))
+///     .on_foreign(|client| eprintln!("{client}"));
 /// println!("listening on {}", server.address());
 /// server.run(std::future::ready(())).await?; // Stops at once: usually this is Ctrl-C.
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -56,7 +60,6 @@ pub struct Server {
     cache: Cache,
     users: Option<Users>,
     on_shortage: Option<Hook<io::Error>>,
-    on_crowd: Option<Hook<Crowd>>,
     on_foreign: Option<Hook<Foreign>>,
     workers: Option<Workers>,
     #[cfg(feature = "tls")]
@@ -124,7 +127,6 @@ impl Server {
             cache,
             users: None,
             on_shortage: None,
-            on_crowd: None,
             on_foreign: None,
             workers: None,
             #[cfg(feature = "tls")]
@@ -150,19 +152,6 @@ impl Server {
     ///
     /// # Errors
     /// When the system refuses a thread, or a descriptor for it to wait on.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter_cache::{Cache, Config, Server};
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-    /// let cache = Cache::new(Config::default())?;
-    /// let server = Server::bind(([127, 0, 0, 1], 0).into(), cache).await?;
-    /// let server = server.threads(std::thread::available_parallelism()?)?;
-    /// # drop(server);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// # })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn threads(mut self, threads: NonZero<usize>) -> io::Result<Server> {
         self.workers = Some(Workers::start(threads)?);
         Ok(self)
@@ -172,64 +161,15 @@ impl Server {
     /// for another connection; usually descriptors are short. The server continues to serve its
     /// existing connections, and retries twenty times a second; `listen_disabled_num` of `stats`
     /// counts these events. The hook runs on a serving thread, and must neither block nor panic.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter_cache::{Cache, Config, Server};
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-    /// let cache = Cache::new(Config::default())?;
-    /// let server = Server::bind(([127, 0, 0, 1], 0).into(), cache).await?;
-    /// let server = server.on_shortage(|error| eprintln!("no further clients: {error}"));
-    /// # drop(server);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// # })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn on_shortage(mut self, hook: impl Fn(&io::Error) + Send + Sync + 'static) -> Server {
         self.on_shortage = Some(Hook(Arc::new(hook)));
         self
     }
 
-    /// Calls `hook` when few places for connections are free (an eighth of
-    /// [`Config::connections_max`](crate::Config::connections_max)), or when a client was turned
-    /// away: once, until a fourth is free again. The hook runs on a serving thread, and must
-    /// neither block nor panic.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter_cache::{Cache, Config, Server};
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-    /// let cache = Cache::new(Config::default())?;
-    /// let server = Server::bind(([127, 0, 0, 1], 0).into(), cache).await?;
-    /// let server = server.on_crowd(|crowd| eprintln!("{crowd}"));
-    /// # drop(server);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// # })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn on_crowd(mut self, hook: impl Fn(&Crowd) + Send + Sync + 'static) -> Server {
-        self.on_crowd = Some(Hook(Arc::new(hook)));
-        self
-    }
-
     /// Calls `hook` with each client whose connection ended because it speaks another protocol. The
     /// hook runs on a serving thread, and must neither block nor panic; such a client often returns
     /// at once.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter_cache::{Cache, Config, Server};
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-    /// let cache = Cache::new(Config::default())?;
-    /// let server = Server::bind(([127, 0, 0, 1], 0).into(), cache).await?;
-    /// let server = server.on_foreign(|client| eprintln!("{client}"));
-    /// # drop(server);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// # })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn on_foreign(mut self, hook: impl Fn(&Foreign) + Send + Sync + 'static) -> Server {
         self.on_foreign = Some(Hook(Arc::new(hook)));
@@ -264,8 +204,7 @@ impl Server {
         let workers = self.workers.take().unwrap_or_else(Workers::here);
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
-        let on_crowd = self.on_crowd.take();
-        tasks.spawn(sweeper::sweep(self.cache.clone(), on_crowd, stopped.clone()));
+        tasks.spawn(sweeper::sweep(self.cache.clone(), stopped.clone()));
         if let Some(users) = &self.users {
             tasks.spawn(follow(users.subscribe(), self.cache.clone(), stopped.clone()));
         }

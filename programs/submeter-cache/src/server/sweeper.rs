@@ -6,20 +6,14 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::Hook;
 use crate::cache::Cache;
-use crate::connections::Crowd;
 
 /// How often it runs: an expired item is dropped about this much later.
 const PERIOD: Duration = Duration::from_millis(250);
 
 /// Sweeps until the server stops. It has its own task, so that many items expiring at once delay no
 /// new connection.
-pub(super) async fn sweep(
-    cache: Cache,
-    on_crowd: Option<Hook<Crowd>>,
-    mut stopped: watch::Receiver<bool>,
-) {
+pub(super) async fn sweep(cache: Cache, mut stopped: watch::Receiver<bool>) {
     let mut ticks = interval(PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut round, mut more) = (0, false);
@@ -29,7 +23,7 @@ pub(super) async fn sweep(
         tokio::select! {
             biased;
             _ = stopped.wait_for(|stopped| *stopped) => return,
-            _ = ticks.tick() => look(&cache, on_crowd.as_ref()),
+            _ = ticks.tick() => look(&cache),
             () = tokio::task::yield_now(), if more => {}
         }
         let store = cache.store();
@@ -39,17 +33,12 @@ pub(super) async fn sweep(
 }
 
 /// Performs the periodic work.
-fn look(cache: &Cache, on_crowd: Option<&Hook<Crowd>>) {
+fn look(cache: &Cache) {
     cache.tenants().tick();
     let store = cache.store();
     let now = store.clock.now();
     store.flush_if_due(now);
     cache.connections().end_overdue(now.ms);
-    if let Some(Hook(hook)) = on_crowd
-        && let Some(crowd) = cache.connections().look_for_crowd()
-    {
-        hook(&crowd);
-    }
 }
 
 #[cfg(test)]
@@ -87,7 +76,7 @@ mod tests {
         let (stop, stopped) = watch::channel(false);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         runtime.expect("a runtime").block_on(async {
-            let mut sweep = pin!(sweep(cache.clone(), None, stopped));
+            let mut sweep = pin!(sweep(cache.clone(), stopped));
             let mut poll = async || poll_fn(|cx| Poll::Ready(sweep.as_mut().poll(cx))).await;
             assert!(poll().await.is_pending());
             let now_ms = cache.store().clock.now().ms;

@@ -1,24 +1,21 @@
 //! Tests of the places among the connections of a server with users.
 
-use std::sync::mpsc;
 use std::time::Duration;
 
-use submeter_cache::{Config, Crowd, Users};
+use submeter_cache::{Config, Users};
 
 use crate::common::{Client, Running, eventually, start_with};
 
 const FILE: &str = "acme:correct-horse\nops:tr0ub4dor /\n";
 
-fn server(config: Config) -> (Running, mpsc::Receiver<Crowd>) {
+fn server(config: Config) -> Running {
     let users = Users::parse(FILE, &config).expect("well-formed");
-    let (tell, told) = mpsc::channel();
-    let hear = move |crowd: &Crowd| tell.send(crowd.clone()).expect("the test listens");
-    (start_with(config, |server| server.users(users).on_crowd(hear)), told)
+    start_with(config, |server| server.users(users))
 }
 
 #[test]
 fn clients_that_never_log_in_keep_nobody_out() {
-    let (server, _told) = server(Config { connections_max: 8, ..Config::default() });
+    let server = server(Config { connections_max: 8, ..Config::default() });
     let mut silent: Vec<Client> = (0..9).map(|_| server.connect()).collect();
     for _ in 0..3 {
         let mut ops = server.connect_as("ops tr0ub4dor");
@@ -35,7 +32,7 @@ fn clients_that_never_log_in_keep_nobody_out() {
 #[test]
 fn who_does_not_log_in_in_time_is_closed() {
     let time = Duration::from_millis(300);
-    let (server, _told) = server(Config { login_timeout: time, ..Config::default() });
+    let server = server(Config { login_timeout: time, ..Config::default() });
     let mut ops = server.connect_as("ops tr0ub4dor");
     let (mut silent, mut guessing) = (server.connect(), server.connect());
     assert_eq!(guessing.login("ops wrong"), "CLIENT_ERROR authentication failure");
@@ -46,15 +43,16 @@ fn who_does_not_log_in_in_time_is_closed() {
 
 #[test]
 fn one_users_connections_leave_places_to_others() {
-    let (server, told) = server(Config { connections_max: 16, ..Config::default() });
+    let server = server(Config { connections_max: 16, ..Config::default() });
     let mut held: Vec<Client> = (0..14).map(|_| server.connect_as("acme correct-horse")).collect();
     let mut more = server.connect();
     let refusal = "SERVER_ERROR too many connections for this user";
     assert_eq!(more.login("acme correct-horse"), refusal);
     assert_eq!(more.rest(), b"");
     let mut ops = server.connect_as("ops tr0ub4dor");
-    let crowd = told.recv().expect("places are few");
-    assert_eq!((crowd.most, &*crowd.holder), (16, "user \"acme\""));
+    let places = server.cache.connection_places();
+    assert_eq!((places.max, places.refused), (16, 1));
+    assert_eq!(server.cache.largest_holder(), Some(("user \"acme\"".to_owned(), 14)));
     let usage = server.cache.tree().root().usage(server.cache.metrics().connections);
     assert_eq!((usage.limit, usage.current >= 15), (Some(16), true));
     assert_eq!(ops.stat("rejected_connections"), 1);

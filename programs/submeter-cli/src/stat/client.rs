@@ -1,6 +1,5 @@
 //! Receives counts from a server.
 
-use std::fmt::Write;
 use std::io::{BufRead, BufReader};
 use std::time::Duration;
 
@@ -21,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A connection that does not count yet.
 pub(super) struct Client {
     page: Page,
-    query: String,
+    query: Vec<(&'static str, String)>,
     agent: Agent,
 }
 
@@ -34,11 +33,9 @@ impl Client {
         let (page, config) = Page::of(page)?;
         let config =
             config.timeout_connect(Some(PATIENCE)).timeout_recv_response(Some(PATIENCE)).build();
-        let mut query = format!("{}/api/stat?interval={}", page.url, every.as_millis());
+        let mut query = vec![("interval", every.as_millis().to_string())];
         for Wanted { group, events } in wanted {
-            let group = group.as_deref().unwrap_or("");
-            // Writing to a `String` cannot fail.
-            let _ = write!(query, "&e={}&g={}", encode(&events.to_string()), encode(group));
+            query.extend([("e", events.to_string()), ("g", group.clone().unwrap_or_default())]);
         }
         Ok(Client { page, query, agent: config.into() })
     }
@@ -52,7 +49,7 @@ impl Client {
         let (sender, receiver) = mpsc::channel(16);
         let (page, query, agent) = (self.page.clone(), self.query.clone(), self.agent.clone());
         tokio::task::spawn_blocking(move || {
-            if let Err(failure) = listen(&page, &query, &agent, &sender) {
+            if let Err(failure) = listen(&page, query, &agent, &sender) {
                 // If this fails, the receiver was dropped and does not need the reason.
                 let _ = sender.blocking_send(Err(failure));
             }
@@ -61,12 +58,15 @@ impl Client {
     }
 }
 
-fn listen(page: &Page, query: &str, agent: &Agent, sender: &Sender) -> Result<(), Failure> {
+fn listen(
+    page: &Page,
+    query: Vec<(&str, String)>,
+    agent: &Agent,
+    sender: &Sender,
+) -> Result<(), Failure> {
     let url = &page.url;
-    let mut request = agent.post(query).header("X-Submeter", "1");
-    if let Some(authorization) = &page.authorization {
-        request = request.header("Authorization", authorization);
-    }
+    let request = agent.post(format!("{url}/api/stat")).header("X-Submeter", "1");
+    let request = page.authorize(request).query_pairs(query);
     let mut answer = request.send_empty().map_err(|error| unreachable(url, &error))?;
     let status = answer.status().as_u16();
     let plain = !answer.body().mime_type().is_some_and(|kind| kind.eq_ignore_ascii_case(NDJSON));
@@ -98,29 +98,4 @@ fn listen(page: &Page, query: &str, agent: &Agent, sender: &Sender) -> Result<()
         }
     }
     Ok(())
-}
-
-/// Escapes the characters that a query cannot contain.
-fn encode(text: &str) -> String {
-    let mut out = String::new();
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-_.~/:,{}".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            // As above.
-            let _ = write!(out, "%{byte:02X}");
-        }
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_query_survives_names_of_any_bytes() {
-        assert_eq!(encode("/acme/web"), "/acme/web");
-        assert_eq!(encode("a&b=c d%ü"), "a%26b%3Dc%20d%25%C3%BC");
-    }
 }

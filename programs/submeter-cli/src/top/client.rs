@@ -4,10 +4,10 @@ use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use ureq::Agent;
 use ureq::config::ConfigBuilder;
 use ureq::http::{HeaderValue, StatusCode};
 use ureq::typestate::AgentScope;
+use ureq::{Agent, RequestBuilder};
 
 use crate::cli::{AccessArgs, NO_TLS, PageArgs};
 use crate::secrets;
@@ -40,7 +40,7 @@ pub(crate) struct Page {
     /// Without a slash at the end, and without user and password, so that it may be printed.
     pub(crate) url: String,
     /// What is sent as `Authorization`; never printed.
-    pub(crate) authorization: Option<HeaderValue>,
+    authorization: Option<HeaderValue>,
 }
 
 impl Client {
@@ -112,11 +112,9 @@ impl Client {
     /// Sets limits of a group, written as the program writes them.
     pub(crate) fn set_limits(&self, path: &str, limits: &str) -> Result<LimitDoc, Failure> {
         let url = format!("{}/api/limit", self.url());
-        let mut request = self.agent.post(url).query("path", path).header("X-Submeter", "1");
-        if let Some(authorization) = &self.page.authorization {
-            request = request.header("Authorization", authorization);
-        }
-        let mut answer = request.send(limits).map_err(|error| self.unreachable(&error))?;
+        let request = self.agent.post(url).query("path", path).header("X-Submeter", "1");
+        let answer = self.page.authorize(request).send(limits);
+        let mut answer = answer.map_err(|error| self.unreachable(&error))?;
         let refused = |why: &str| Failure::new(format_args!("{}: {why}", self.url()));
         match answer.status() {
             StatusCode::OK => {
@@ -139,11 +137,8 @@ impl Client {
         query: &[(&str, &str)],
     ) -> Result<(StatusCode, String), ureq::Error> {
         let url = format!("{}{what}", self.url());
-        let mut request = self.agent.get(url).query_pairs(query.iter().copied());
-        if let Some(authorization) = &self.page.authorization {
-            request = request.header("Authorization", authorization);
-        }
-        let mut answer = request.call()?;
+        let request = self.agent.get(url).query_pairs(query.iter().copied());
+        let mut answer = self.page.authorize(request).call()?;
         let text = answer.body_mut().with_config().limit(ANSWER_MAX).read_to_string()?;
         Ok((answer.status(), text))
     }
@@ -205,6 +200,14 @@ impl Page {
             value
         });
         Ok((Page { url: url.target(), authorization }, config))
+    }
+
+    /// Adds the credentials to a request.
+    pub(crate) fn authorize<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
+        match &self.authorization {
+            Some(authorization) => request.header("Authorization", authorization),
+            None => request,
+        }
     }
 }
 

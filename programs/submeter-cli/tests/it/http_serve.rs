@@ -112,6 +112,36 @@ fn few_places_at_the_page_are_told_of() {
     assert_eq!(warned, 2, "{out}");
 }
 
+/// If few places are left at the cache, there is a warning, which names the largest holder.
+#[test]
+fn few_places_at_the_cache_are_told_of() {
+    let mut server = SUBMETER.start(&[&FREE[..], &["--connections", "16"]].concat());
+    let (page, addr) = addresses(&mut server);
+    let state = |state: &str| {
+        let series = "submeter_cache_ports_state{port=\"cache\",submeter_cache_ports_state";
+        let told = get_as(&format!("{page}/metrics"), "text/plain").1;
+        told.contains(&format!("{series}=\"{state}\"}} 1\n"))
+    };
+    let open = |n: usize| -> Vec<TcpStream> {
+        let client = |_| {
+            let mut client = TcpStream::connect(addr).expect("it listens");
+            client.write_all(b"mn\r\n").expect("sent");
+            client.read_exact(&mut [0; 4]).expect("an answer");
+            client
+        };
+        (0..n).map(client).collect()
+    };
+    let mut held = open(14);
+    assert!(state("free"));
+    held.extend(open(1));
+    assert!((0..3).all(|_| state("few")), "and it stays so");
+    server.signal("INT");
+    let (_, out) = server.end();
+    let line = "15 of at most 16 connections are open, 15 of them from tcp:127.0.0.1: others may \
+                be turned away. Allow more (--connections)";
+    assert_eq!(out.matches(line).count(), 1, "{out}");
+}
+
 /// Slow senders cause a warning, and a line on the page while they hold most buffers.
 #[test]
 fn little_room_for_buffers_is_told_of() {

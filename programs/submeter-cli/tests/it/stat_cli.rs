@@ -220,7 +220,11 @@ fn what_cannot_be_counted_at_all_is_one_line() {
     let list = ["stat", "-e", "task-clock", "-x", ",", "-G", r"a\,b=c", &page];
     SUBMETER.refuses(&list, &["\",\"", "\"/a,b=c\"", "-x", "--json"]);
     SUBMETER.refuses(&["stat", "-e", "cycles", "-G", "a,b", &page], &["a,b", "--for-each-group"]);
-    for (group, named) in [("nobody", "no group \"/nobody\""), ("a\u{1}b", "\"/a\\u{1}b\"")] {
+    for (group, named) in [
+        ("nobody", "no group \"/nobody\""),
+        ("a\u{1}b", "\"/a\\u{1}b\""),
+        ("a&g=b c%20+ü", "no group \"/a&g=b c%20+ü\""),
+    ] {
         SUBMETER.refuses(&["stat", "-e", "task-clock", "-G", group, &page], &[named]);
     }
     SUBMETER.refuses(&["stat", "-e", "task-clock", "-I", "1", &page], &["1", "milliseconds"]);

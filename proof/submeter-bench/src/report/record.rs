@@ -16,9 +16,9 @@ pub(crate) struct Record {
     /// The variants that could not be measured, and why.
     #[serde(default)]
     pub(super) absent: Vec<Absent>,
-    /// Notes on the tables.
+    /// Notes on the tables; each begins with a table's name.
     #[serde(default)]
-    pub(super) notes: Value,
+    pub(super) notes: Vec<String>,
 }
 
 /// The machine and build that the figures come from. Fields that only newer records have are kept
@@ -77,19 +77,11 @@ impl Record {
         self.table(table).find(|row| row.variant == variant && row.params.has(params))
     }
 
-    /// Returns the record's notes on `table`. Notes are a list of lines or of objects that name
-    /// their table; a line begins with the table's name, or applies to all tables.
+    /// Returns the record's notes on `table`.
     pub(super) fn notes(&self, table: &str) -> Vec<String> {
-        let Value::Array(notes) = &self.notes else { return Vec::new() };
-        let text = |value: &Value| value.as_str().map(str::to_owned);
-        let of_table = |note: &Value| match note {
-            Value::String(line) => line.strip_prefix(&format!("{table}: ")).map(str::to_owned),
-            Value::Object(object) if object.get("table")?.as_str()? == table => {
-                object.get("note").or_else(|| object.get("text")).and_then(text)
-            }
-            _ => None,
-        };
-        notes.iter().filter_map(of_table).collect()
+        let of_table =
+            |note: &String| Some(note.strip_prefix(table)?.strip_prefix(": ")?.to_owned());
+        self.notes.iter().filter_map(of_table).collect()
     }
 }
 

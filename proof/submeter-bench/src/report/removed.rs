@@ -4,8 +4,6 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
-
 use super::definition::definitions;
 use super::record::Record;
 
@@ -33,14 +31,9 @@ impl Record {
         });
         self.absent.retain(|absent| !variants.contains(&absent.variant));
         self.machine.warnings.retain(|line| !variants.iter().any(|name| line.contains(&**name)));
-        if let Value::Array(notes) = &mut self.notes {
-            // As in "limits: callbacks: a charge of 64 bytes".
-            let tells = |note: &Value| {
-                let part = note.as_str().and_then(|line| line.split(": ").nth(1));
-                part.is_some_and(|part| params.contains(part))
-            };
-            notes.retain(|note| !tells(note));
-        }
+        // As in "limits: callbacks: a charge of 64 bytes".
+        let tells = |note: &str| note.split(": ").nth(1).is_some_and(|part| params.contains(part));
+        self.notes.retain(|note| !tells(note));
         self
     }
 }

@@ -38,7 +38,7 @@ const RECORD: &str = r#"{
     {"table": "times", "params": {"measure": "hold", "bucket_us": "0-1"}, "variant": "lockless", "value": 0.0, "unit": "count"}
   ],
   "absent": [{"table": "t", "variant": "peer", "reason": "no <compiler> here"}],
-  "notes": ["t: a note & more", {"table": "t", "note": "another <note>"}, "u: not shown"]
+  "notes": ["t: a note & more", "t: another <note>", "u: not shown"]
 }"#;
 
 const DEFINITION: &str = r#"

@@ -71,9 +71,8 @@ const ROOMS: &[Room] = &[
     },
     Room {
         name: "submeter-cli",
-        // submeter-sys for `doctor`, which reports what the kernel offers, and submeter-percpu,
-        // whose backends it times. It uses only safe functions, because the command has no unsafe
-        // code.
+        // submeter-sys for `doctor`, which reports what the kernel offers. It uses only safe
+        // functions, because the command has no unsafe code.
         depends_on: &[
             "submeter",
             "submeter-address",
@@ -84,7 +83,6 @@ const ROOMS: &[Room] = &[
             "submeter-http",
             "submeter-load",
             "submeter-otlp",
-            "submeter-percpu",
             "submeter-sys",
             "submeter-terminal",
         ],

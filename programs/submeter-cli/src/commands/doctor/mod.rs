@@ -1,5 +1,5 @@
-//! `submeter doctor`: what was found, what was decided and why, what would improve it, what
-//! operations cost here, and what an add costs on each backend.
+//! `submeter doctor`: what was found, what was decided and why, what would improve it, and what
+//! operations cost here.
 
 mod advice;
 mod facts;
@@ -18,19 +18,16 @@ use submeter_terminal::Failure;
 /// slowly.
 pub(crate) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     let facts = facts::Facts::gather();
-    let (mut operations, no_operations) = match operations::variants() {
+    let (operations, no_operations) = match operations::measured() {
         Ok(operations) => (operations, None),
         Err(error) => (Vec::new(), Some(error)),
     };
-    // Interleaved, so that a disturbance of the machine affects both tables.
-    let adds = measure::measure(&facts, &mut operations);
     let diagnosis = report::Diagnosis {
         world: advice::world(&facts),
         remedies: advice::remedies(&facts),
         warnings: advice::warnings(&facts),
-        operations: operations::figures(operations),
+        operations,
         no_operations,
-        adds,
         facts,
     };
     let text = if args.json {

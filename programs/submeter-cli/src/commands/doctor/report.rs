@@ -5,7 +5,6 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use super::facts::{BackendName, Facts};
-use super::measure::{Adds, Spread};
 use super::operations::Operation;
 use submeter_terminal::{self as show, BOLD, DIM};
 
@@ -19,7 +18,6 @@ pub(crate) struct Diagnosis {
     pub(crate) warnings: Vec<String>,
     pub(crate) operations: Vec<Operation>,
     pub(crate) no_operations: Option<String>,
-    pub(crate) adds: Vec<Adds>,
 }
 
 /// Writes the diagnosis for a terminal.
@@ -46,7 +44,6 @@ pub(crate) fn human(diagnosis: &Diagnosis) -> String {
         let _ = writeln!(text, "{DIM}no figures for operations: {missing}{DIM:#}");
     }
     text.push_str(&operations(&diagnosis.operations));
-    text.push_str(&figures(&diagnosis.adds));
     text
 }
 
@@ -58,16 +55,13 @@ fn operations(operations: &[Operation]) -> String {
     }
     let ns = |value: f64| show::three_digits(value);
     let row = |operation: &Operation| {
-        let [here, without] = [operation.here_ns, operation.without_ns];
-        let middle = here.map(|s| format!("{}–{}", ns(s.low), ns(s.high)));
-        let median = |spread: Option<Spread>| spread.map_or("–".to_owned(), |s| ns(s.median));
-        let best = ns(operation.best_ns);
+        let Operation { name, here_ns, best_ns, without_ns } = operation;
         vec![
-            operation.name.to_owned(),
-            median(here),
-            middle.unwrap_or_default(),
-            best,
-            median(without),
+            (*name).to_owned(),
+            ns(here_ns.median),
+            format!("{}–{}", ns(here_ns.low), ns(here_ns.high)),
+            ns(*best_ns),
+            ns(without_ns.median),
         ]
     };
     let heading = ["ns, one thread", "here", "middle half", "best world", "without submeter"];
@@ -76,7 +70,7 @@ fn operations(operations: &[Operation]) -> String {
     let _ = writeln!(
         text,
         "{DIM}best world: measured on the machine of BENCHMARKS.md; its table worlds has \
-         more{DIM:#}\n"
+         more{DIM:#}"
     );
     text
 }
@@ -125,38 +119,4 @@ fn found(facts: &Facts) -> [(&'static str, String); 7] {
         ("self-test", facts.self_test.clone()),
         ("cpu time", facts.cpu_clock.to_owned()),
     ]
-}
-
-fn figures(adds: &[Adds]) -> String {
-    let threads = adds.first().map_or(1, |adds| adds.threads);
-    let rounds = adds.iter().filter_map(|adds| adds.one_thread_ns).map(|s| s.samples).max();
-    let all = format!("{threads} threads");
-    let heading = ["ns per add", "1 thread", "middle half", &all, "middle half"];
-    let rows: Vec<Vec<String>> = adds.iter().map(row).collect();
-    let mut text = show::table(&heading, &rows, false);
-    for adds in adds {
-        if let Some(missing) = &adds.missing {
-            let _ = writeln!(text, "{DIM}no figures for {}: {missing}{DIM:#}", adds.variant);
-        }
-    }
-    let _ = writeln!(
-        text,
-        "{DIM}medians of {} interleaved rounds; * in use{DIM:#}",
-        rounds.unwrap_or_default()
-    );
-    text
-}
-
-fn row(adds: &Adds) -> Vec<String> {
-    let mark = if adds.in_use { " *" } else { "" };
-    let mut row = vec![format!("{}{mark}", adds.variant)];
-    for spread in [adds.one_thread_ns, adds.all_threads_ns] {
-        row.extend(match spread {
-            Some(Spread { median, low, high, .. }) => {
-                [format!("{median:.2}"), format!("{low:.2}–{high:.2}")]
-            }
-            None => ["–".to_owned(), String::new()],
-        });
-    }
-    row
 }

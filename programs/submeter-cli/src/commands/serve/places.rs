@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use submeter::Usage;
-use submeter_cache::{Cache, TenantPlaces};
+use submeter_cache::{Cache, ConnectionPlaces, TenantPlaces};
 use submeter_http::wire::{CellDoc, Shape};
 use submeter_http::{Column, Dashboard, Endpoint, Panel, Places};
 use submeter_terminal::bytes;
@@ -48,6 +48,13 @@ struct Look {
 impl From<&TenantPlaces> for Look {
     fn from(places: &TenantPlaces) -> Look {
         let TenantPlaces { max, taken, refused, .. } = *places;
+        Look { taken: taken as u64, max: max as u64, refused }
+    }
+}
+
+impl From<ConnectionPlaces> for Look {
+    fn from(places: ConnectionPlaces) -> Look {
+        let ConnectionPlaces { max, taken, refused, .. } = places;
         Look { taken: taken as u64, max: max as u64, refused }
     }
 }
@@ -121,8 +128,7 @@ struct Watched {
     cache: Cache,
     page: Places,
     tenants: Mutex<Watch>,
-    /// The connections of the cache, which itself warns about them, as it knows whose they are; and
-    /// those of the page.
+    /// The connections of the cache, and those of the page.
     connections: [Mutex<Watch>; 2],
     buffers: Mutex<Watch>,
 }
@@ -138,13 +144,21 @@ impl Watched {
         (watch.state, places)
     }
 
-    /// Checks the connections of both ports, and warns about the page's.
+    /// Checks the connections of both ports, and warns if few are free.
     fn connections(&self) -> [(&'static str, State, Look); 2] {
         let now = Instant::now();
         let [mut cache, mut page] = self.connections.each_ref().map(Mutex::lock);
-        let usage = self.cache.tree().root().usage(self.cache.metrics().connections);
-        let looks = [Look::from(usage), Look::from(&self.page)];
-        cache.look(looks[0], now);
+        let looks = [Look::from(self.cache.connection_places()), Look::from(&self.page)];
+        if cache.look(looks[0], now).is_some() {
+            let Look { taken, max, .. } = looks[0];
+            let largest = self.cache.largest_holder();
+            let most = largest.map(|(holder, n)| format!(", {n} of them from {holder}"));
+            log::warn!(
+                "{taken} of at most {max} connections are open{}: others may be turned away. Allow \
+                 more (--connections), or close idle ones (--idle-timeout)",
+                most.unwrap_or_default()
+            );
+        }
         if page.look(looks[1], now).is_some() {
             let Look { taken, max, .. } = looks[1];
             log::warn!(
