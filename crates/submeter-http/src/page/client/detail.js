@@ -319,37 +319,61 @@ function limiter(path) {
   const input = el("input", { type: "text", "aria-label": `Limits of ${visible(path)}`, placeholder: limit_example, autocomplete: "off", spellcheck: "false", maxlength: 200 });
   const said = el("p", { class: "said", role: "status" });
   const button = (text, click) => el("button", { type: "button", class: "quiet framed", text, on: { click } });
-  const limits = () => input.value.trim() || limit_example;
-  const line = () => `${inFile(path)} ${limits()}`;
+  const line = (limits) => `${inFile(path)} ${limits}`;
   const address = `${location.origin}${BASE}api/limit?path=${encodeURIComponent(path)}`;
-  const command = () => curl(address, limits(), model.server.asks_token);
-  const copy = async (text) => {
-    try { await navigator.clipboard.writeText(text); setText(said, `Copied: ${text}`); } catch { setText(said, text); }
+  const command = (limits) => curl(address, limits, model.server.asks_token);
+  // The example in the empty field is nobody's limit.
+  const given = (then) => () => {
+    const limits = input.value.trim();
+    if (limits) { then(limits); return; }
+    setText(said, `Write the limits into the field, as in ${limit_example}`);
+    input.focus();
+  };
+  const copy = (text) => given(async (limits) => {
+    try { await navigator.clipboard.writeText(text(limits)); setText(said, `Copied: ${text(limits)}`); } catch { setText(said, text(limits)); }
+  });
+  // Whatever is hidden under the focus hands it to the field.
+  const hide = (...nodes) => {
+    const isLost = nodes.some((node) => node.contains(document.activeElement));
+    for (const node of nodes) node.hidden = true;
+    if (isLost) input.focus({ preventScroll: true });
   };
   const post = async (text) => {
-    ask.hidden = true;
-    undo.hidden = true;
+    hide(ask, undo);
     try {
       const answer = await fetch(address, { method: "POST", headers: { "X-Submeter": "1", "Content-Type": "text/plain" }, body: text, signal: AbortSignal.timeout(10000) });
-      if (!answer.ok) { setText(said, await answer.text()); return; }
+      if (!answer.ok) { setText(said, (await answer.text()).trim()); return; }
       const now = await answer.json();
       setText(said, `Set: ${now.limits || "no limits"}`);
       undo.hidden = false;
       undo.was = now.undo;
     } catch { setText(said, "The server does not answer: it is unknown whether the limits were set."); }
   };
-  const sure = button("", () => post(limits()));
-  const ask = el("p", { class: "ask", hidden: "" }, sure, button("Cancel", () => { ask.hidden = true; input.focus(); }));
+  // The question is about these limits, whatever the field holds later.
+  const sure = button("", () => post(sure.limits));
+  setAttr(sure, "aria-describedby", "limit-means");
+  const means = el("span", { class: "means", id: "limit-means" });
+  const ask = el("p", { class: "ask", hidden: "" }, means, sure, button("Cancel", () => hide(ask)));
   const undo = el("button", { type: "button", class: "quiet framed", hidden: "", text: "Undo", on: { click: () => post(undo.was) } });
-  const set = button("Set…", () => { if (!input.value.trim()) { input.focus(); return; } setText(sure, `Set ${limits()} for ${visible(path)}`); ask.hidden = false; sure.focus(); });
+  const set = given((limits) => {
+    sure.limits = limits;
+    setText(sure, `Set ${limits} for ${visible(path)}`);
+    const { text, isLess } = meaning(limits, path);
+    setText(means, text);
+    means.classList.toggle("hot", isLess);
+    ask.hidden = false;
+    sure.focus();
+  });
   const form = el("div", { class: "limiter" }, input,
-    el("p", {}, ...sets_limits ? [set] : [], button("Copy line for the file", () => copy(line())), ...sets_limits ? [button("Copy curl", () => copy(command()))] : []),
+    el("p", {}, ...sets_limits ? [button("Set…", set)] : [], button("Copy line for the file", copy(line)), ...sets_limits ? [button("Copy curl", copy(command))] : []),
     ask, said, undo);
   input.addEventListener("keydown", (event) => {
-    if (event.key === "Enter") { event.preventDefault(); if (event.repeat || !input.value.trim()) return; if (sets_limits) set.click(); else copy(line()); }
-    if (event.key === "Escape" && !ask.hidden) { event.stopPropagation(); ask.hidden = true; }
+    if (event.key === "Enter") { event.preventDefault(); if (!event.repeat) (sets_limits ? set : copy(line))(); }
   });
-  form.fill = (text) => { input.value = text; form.scrollIntoView({ block: "center" }); input.focus({ preventScroll: true }); };
+  form.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && !ask.hidden) { event.stopPropagation(); hide(ask); }
+  });
+  form.fill = (text) => { hide(ask); input.value = text; form.scrollIntoView({ block: "center" }); input.focus({ preventScroll: true }); };
   return form;
 }
 
@@ -357,3 +381,27 @@ function limiter(path) {
 function titled(name) {
   return name.charAt(0).toUpperCase() + name.slice(1).replaceAll("_", " ");
 }
+  input.addEventListener("input", () => hide(ask));
+// Sizes in limits, as `submeter::limits` reads them: 4 is four bytes, 4m is four mebibytes. Another
+// program's limits may mean something else by other names, and are left alone.
+const SIZE = /^(\d+\.?\d*|\.\d+)(?:([kmgt])(?:i?b)?|b)?$/i;
+function meaning(limits, path) {
+  const quotas = model.schema.filter(({ kind, unit }) => kind === "quota" && unit === "bytes").map(({ name }) => name);
+  const group = detail.doc.group;
+  const parts = [];
+  let held = 0;
+  for (const part of limits.split(",")) {
+    const [value, name = ""] = part.split("=").reverse();
+    const quota = quotas.includes(name) ? name : ["", "high", "low", "min"].includes(name) && quotas[0];
+    const [, number, unit] = SIZE.exec(value) || [];
+    if (!quota || !number) continue;
+    const size = number * 1024 ** (unit ? "kmgt".indexOf(unit.toLowerCase()) + 1 : 0);
+    parts.push(`${name || quota}: ${format.text(format.bytes(size))}`);
+    const { current } = group.values[quota] || {};
+    // A tenant may hold more than what is kept for it.
+    if (current > size && !["low", "min"].includes(name)) held = Math.max(held, current);
+  }
+  const now = held ? ` ${visible(path)} holds ${format.text(format.bytes(held))} now.` : "";
+  return { text: parts.length ? `${parts.join(", ")}.${now}` : "", isLess: held > 0 };
+}
+
