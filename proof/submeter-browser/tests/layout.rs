@@ -127,3 +127,35 @@ async fn each_tile_has_a_line_and_no_full_bar() -> Outcome {
     assert!(over.as_array().is_some_and(|all| all.iter().all(|one| *one == false)), "{over}");
     browser.close().await
 }
+
+/// All of the pile is told in one unit: the parts of what the process used, which add up.
+#[tokio::test]
+async fn the_parts_of_the_pile_add_up() -> Outcome {
+    let Some((program, browser)) = shown().await? else { return Ok(()) };
+    for (path, requests) in [("/acme", 9000), ("/beta/one", 2500)] {
+        program.tenant(path, requests);
+    }
+    browser.until("band.parts && band.parts.filter(({ item }) => !item.hidden).length > 1").await?;
+    browser.press(['p']).await?;
+    browser.until("link.isPaused").await?;
+    // As of a program that charges CPU time, half of which belongs to no tenant.
+    let told = "(() => { \
+        const root = model.rootHistory[model.divided.key].map((value) => value || 0); \
+        model.process = root.map((value) => 2 * value + 1); \
+        model.divided = { ...model.divided, shape: 'cores', as: SHAPES.cores }; \
+        model.rootHistory[model.divided.key] = root; \
+        band.paint(); moment.set(root.length - 1 - root.indexOf(Math.max(...root))); \
+        return band.parts.filter(({ item }) => !item.hidden) \
+          .map(({ figures }) => figures.textContent); })()";
+    let told = browser.value(told).await?;
+    let parts: Vec<f64> = told
+        .as_array()
+        .ok_or("a list")?
+        .iter()
+        .map(|part| part.as_str().and_then(|part| part.strip_suffix('%')?.parse().ok()))
+        .collect::<Option<_>>()
+        .ok_or_else(|| format!("parts: {told}"))?;
+    assert!(parts.len() > 2 && (parts.iter().sum::<f64>() - 100.0).abs() < 0.5, "{told}");
+    assert!(parts.last().is_some_and(|nobody| *nobody >= 50.0), "{told}");
+    browser.close().await
+}
