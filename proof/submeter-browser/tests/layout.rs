@@ -159,3 +159,23 @@ async fn the_parts_of_the_pile_add_up() -> Outcome {
     assert!(parts.last().is_some_and(|nobody| *nobody >= 50.0), "{told}");
     browser.close().await
 }
+
+/// Beside a badge the name of a tenant deep in the tree stays whole.
+#[tokio::test]
+async fn a_badge_gives_way_to_the_name() -> Outcome {
+    let Some((_program, browser)) = shown().await? else { return Ok(()) };
+    let screen = json!({ "width": 1400, "height": 900, "deviceScaleFactor": 1, "mobile": false });
+    browser.devtools("Emulation.setDeviceMetricsOverride", screen).await?;
+    browser.until("innerWidth === 1400").await?;
+    // The least that a name gets there.
+    let whole = "(() => { const row = [...table.nodes.values()] \
+        .find((row) => row.group.path === '/beta/one'), { label, mark } = row.cells; \
+        row.style.setProperty('--depth', 3); label.parentNode.style.width = '231px'; \
+        label.textContent = 'tenant4'; mark.textContent = 'over its limit'; \
+        const edge = label.parentNode.getBoundingClientRect().right; \
+        const badge = mark.getBoundingClientRect(); \
+        return [label.scrollWidth <= label.clientWidth, \
+          badge.width >= 24 && badge.right <= edge]; })()";
+    assert_eq!(browser.value(whole).await?, json!([true, true]));
+    browser.close().await
+}

@@ -248,7 +248,7 @@ function fillRow(node, group) {
   setText(part.kids, parent && folded ? format.exact(group.kids.length)[0] : "");
   const mark = news.marks.get(group.id) || "";
   setText(part.mark, mark);
-  setAttr(part.mark, "data-mark", mark || null);
+  for (const name of ["data-mark", "title"]) setAttr(part.mark, name, mark || null);
   part.dot.className = "dot " + band.colour(group);
   // On a phone, below the name: whatever is out of the ordinary, the use of each limit, that of the
   // first figure, which is beside the name, and the rest.
