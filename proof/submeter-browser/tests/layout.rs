@@ -179,3 +179,18 @@ async fn a_badge_gives_way_to_the_name() -> Outcome {
     assert_eq!(browser.value(whole).await?, json!([true, true]));
     browser.close().await
 }
+
+/// However narrow the table, it shows the column that it is sorted by.
+#[tokio::test]
+async fn the_sorted_column_is_shown() -> Outcome {
+    let Some((_program, browser)) = shown().await? else { return Ok(()) };
+    let hidden = "(table.grid.style.width = '660px', table.fit(), \
+                  model.columns.filter((column, i) => { table.sortBy(column.key); \
+                  return document.querySelector(`.head .v${i}`).offsetWidth === 0; }) \
+                  .map(({ key }) => key))";
+    assert_eq!(browser.value(hidden).await?, json!([]));
+    let narrow = "document.querySelectorAll('.head > div').length > \
+                  [...document.querySelectorAll('.head > div')].filter((one) => one.offsetWidth).length";
+    assert_eq!(browser.value(narrow).await?, true, "some do not fit");
+    browser.close().await
+}

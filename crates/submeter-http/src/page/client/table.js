@@ -39,19 +39,21 @@ const table = {
     this.fit();
   },
 
-  // Shows the columns that fit: later ones are dropped first, and refusals last. A phone shows the
-  // first, and the others below the name.
+  // Shows the columns that fit: later ones are dropped first, and refusals last but for the one that
+  // rows are sorted by. A phone shows the first, and the others below the name.
   fit() {
     if (!model.views) return;
     const gap = 18, name = 230;
     const wide = (column) => Math.max(column.as.width, 48 + column.title.length * 7) + (column.bound ? 70 : 0);
     const { columns } = model;
     const phone = matchMedia("(max-width: 720px)").matches;
-    let room = this.grid.clientWidth - 26 - name - gap - wide(columns[0]);
-    const fits = (column, i) => i === 0 || !phone && (room -= gap + wide(column)) >= 0;
-    const isFirst = (i) => i === 0 || columns[i].of;
-    const shown = columns.map((column, i) => isFirst(i) && fits(column, i));
-    columns.forEach((column, i) => { shown[i] ||= !isFirst(i) && (i === 0 || shown.slice(1, i).every((is, at) => is || isFirst(at + 1))) && fits(column, i); });
+    // The column that explains the order of the rows comes before all others but the first.
+    const rank = (column) => column === columns[0] ? 0 : column.key === model.sort.key ? 1 : column.of ? 2 : 3;
+    const ranked = columns.slice().sort((a, b) => rank(a) - rank(b));
+    let room = this.grid.clientWidth - 26 - name;
+    const last = ranked.findIndex((column, i) => i > 0 && phone || (room -= gap + wide(column)) < 0 && i > 0);
+    const fitting = new Set(last < 0 ? ranked : ranked.slice(0, last));
+    const shown = columns.map((column) => fitting.has(column));
     columns.forEach((column, i) => { for (const cell of this.grid.querySelectorAll(`.v${i}`)) cell.classList.toggle("bound-column", Boolean(column.bound) && !phone); });
     const off = shown.map((is, i) => is ? "" : `.v${i}`).filter(Boolean).join(",");
     const tracks = columns.filter((_, i) => shown[i]).map((column) => wide(column) + "px").join(" ");
@@ -65,6 +67,7 @@ const table = {
     this.hoverUntil = 0;
     this.refresh(true);
   },
+    this.fit();
 
   showSort() {
     const { key, down } = model.sort;
