@@ -204,6 +204,21 @@ async fn a_waiting_tenant_is_amber_and_named() -> Outcome {
     browser.close().await
 }
 
+/// Rows are read in the order in which they are seen, and the focused one stays focused.
+#[tokio::test]
+async fn rows_are_read_in_the_order_seen() -> Outcome {
+    let Some((_program, browser)) = shown().await? else { return Ok(()) };
+    browser.value("table.move(2)").await?;
+    let focus = browser.value(FOCUS).await?;
+    let read = "[...document.querySelectorAll('#rows .r')].map((row) => row.group.path)";
+    for down in [true, false] {
+        browser.value(&format!("table.sortBy('name', {down})")).await?;
+        browser.until(&format!("{read}.join() === {ROWS}.join()")).await?;
+        assert_eq!(browser.value(FOCUS).await?, focus);
+    }
+    browser.close().await
+}
+
 /// Earlier verdicts stay with their times, and lead to their tenant.
 #[tokio::test]
 async fn what_was_said_is_kept_and_leads_to_tenants() -> Outcome {

@@ -3,6 +3,9 @@
 // Characters of the second line on a phone.
 const SUB_MOST = 44;
 
+// A little longer than rows take to their new places.
+const GLIDE_MS = 360;
+
 const table = {
   rows: [], nodes: new Map(), focus: null, hoverUntil: 0, structure: true,
 
@@ -64,10 +67,10 @@ const table = {
     const sort = model.sort;
     model.sort = { key, down: down !== undefined ? down : sort.key === key ? !sort.down : key !== "name" };
     this.showSort();
+    this.fit();
     this.hoverUntil = 0;
     this.refresh(true);
   },
-    this.fit();
 
   showSort() {
     const { key, down } = model.sort;
@@ -131,6 +134,10 @@ const table = {
     this.first = first;
     this.box.classList.toggle("glide", calm);
     const seen = new Set();
+    const place = (node, at) => {
+      node.style.transform = `translateY(${at * height}px)`;
+      setAttr(node, "aria-rowindex", at + 2);
+    };
     for (let i = first; i < last; i++) {
       const group = this.rows[i];
       let node = this.nodes.get(group.id);
@@ -141,18 +148,24 @@ const table = {
         this.box.append(node);
       }
       seen.add(group.id);
-      node.style.transform = `translateY(${i * height}px)`;
-      setAttr(node, "aria-rowindex", i + 2);
+      place(node, i);
       fillRow(node, group);
     }
     for (const [id, node] of this.nodes) {
+      if (seen.has(id)) continue;
       // The focused row stays, or the keyboard would lose its place on scrolling.
-      if (seen.has(id) || (node === document.activeElement && model.groups.get(id) === node.group && this.rows.includes(node.group))) continue;
+      const at = node === document.activeElement && model.groups.get(id) === node.group ? this.rows.indexOf(node.group) : -1;
+      if (at >= 0) { place(node, at); continue; }
       node.remove();
       this.nodes.delete(id);
     }
     setAttr(this.grid, "aria-rowcount", this.rows.length + 1);
     this.tabStop();
+    // After the rows have glided, and nobody scrolls: a node that is moved stops at once.
+    clearTimeout(this.arranging);
+    this.arranging = setTimeout(() => {
+      arrange(this.box, [...this.nodes.values()].sort((a, b) => a.getAttribute("aria-rowindex") - b.getAttribute("aria-rowindex")));
+    }, GLIDE_MS);
   },
 
   // One row takes part in the tab order; the arrows move from there.
