@@ -180,6 +180,54 @@ async fn a_badge_gives_way_to_the_name() -> Outcome {
     browser.close().await
 }
 
+/// Where the system chooses the colours, those that tell tenants apart stay, and marks are drawn in
+/// the system's.
+#[tokio::test]
+async fn forced_colours_keep_every_mark() -> Outcome {
+    let Some((program, browser)) = shown().await? else { return Ok(()) };
+    let held = program.tenant("/acme", 1).try_charge(program.memory, 1 << 18).expect("a fourth");
+    for (path, requests) in [("/acme", 9000), ("/beta/one", 2500)] {
+        program.tenant(path, requests);
+    }
+    browser.until("band.parts && band.parts.filter(({ item }) => !item.hidden).length > 1").await?;
+    for scheme in ["light", "dark"] {
+        let features = json!([
+            { "name": "forced-colors", "value": "active" },
+            { "name": "prefers-color-scheme", "value": scheme },
+        ]);
+        let media = json!({ "features": features });
+        browser.devtools("Emulation.setEmulatedMedia", media).await?;
+        browser.until("matchMedia('(forced-colors: active)').matches").await?;
+        browser.value("model.selected || detail.open('/acme')").await?;
+        browser.until("document.querySelectorAll('#detail [role=tab]').length > 1").await?;
+        // Swatches and dots differ from each other, and nothing is as what is behind it.
+        let same = "(() => { \
+            model.judged({ verdicts: [{ kind: 'takes', group: '/acme', text: '', short: '', \
+              why: '', since_ms: model.at - 9000 }], earlier: [] }); band.paintMarks(); \
+            const all = (of) => [...document.querySelectorAll(of)] \
+              .filter((one) => one.offsetWidth > 0); \
+            const colour = (one) => getComputedStyle(one).backgroundColor; \
+            const base = colour(document.documentElement), bad = []; \
+            const swatches = all('.legend-list li i, .legend i'); \
+            for (const one of [...swatches, ...all('.dot, .marks i, .state i')]) \
+              if (colour(one) === base || /, 0\\)/.test(colour(one))) bad.push(one.className || one.parentNode.className); \
+            const own = all('.legend-list li i').map(colour); \
+            if (new Set(own).size !== own.length || own.length < 2) bad.push('swatches'); \
+            for (const meter of all('.meter')) if (colour(meter.firstChild) === colour(meter) \
+              || getComputedStyle(meter).borderTopWidth === '0px') bad.push('meter'); \
+            const differ = (a, b) => ['borderLeftColor', 'borderLeftWidth', 'backgroundColor'] \
+              .some((name) => getComputedStyle(a)[name] !== getComputedStyle(b)[name]); \
+            if (!differ(...['true', 'false'].map((is) => \
+              document.querySelector(`.r[aria-selected=${is}]`)))) bad.push('row'); \
+            if (!differ(...['true', 'false'].map((is) => \
+              document.querySelector(`.tabs [aria-selected=${is}]`)))) bad.push('tab'); \
+            return bad; })()";
+        assert_eq!(browser.value(same).await?, json!([]), "{scheme}");
+    }
+    drop(held);
+    browser.close().await
+}
+
 /// However narrow the table, it shows the column that it is sorted by.
 #[tokio::test]
 async fn the_sorted_column_is_shown() -> Outcome {
