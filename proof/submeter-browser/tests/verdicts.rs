@@ -78,3 +78,40 @@ async fn the_focus_survives_its_sentence() -> Outcome {
     }
     browser.close().await
 }
+
+/// What is announced at once does not change while the server stays away, and the title does not
+/// keep its last figure.
+#[tokio::test]
+async fn a_lost_server_is_announced_once() -> Outcome {
+    let Some((_program, browser)) = shown().await? else { return Ok(()) };
+    let told = "(() => { model.root.row[model.headlines[0].at] = 7; tiles.paint(); \
+        const titles = [document.title]; \
+        link.state('lost'); titles.push(document.title); \
+        const box = document.getElementById('notice'); \
+        const said = () => [...document.querySelectorAll('[role=alert]')] \
+          .map((one) => one.textContent).join(); \
+        const alert = said(), all = box.textContent; \
+        link.last -= 60000; link.notice(); \
+        const shown = [alert === said(), alert.includes('does not answer'), !box.hidden, \
+          all !== box.textContent]; \
+        link.state('live'); titles.push(document.title); \
+        return [...shown, box.hidden, titles.map((title) => /\\d/.test(title))]; })()";
+    let wanted = json!([true, true, true, true, true, [true, false, true]]);
+    assert_eq!(browser.value(told).await?, wanted);
+    browser.close().await
+}
+
+/// How many tenants there are is announced after a filter, not whenever one comes or goes.
+#[tokio::test]
+async fn tenants_that_come_are_not_announced() -> Outcome {
+    let Some((program, browser)) = shown().await? else { return Ok(()) };
+    let said = "[...document.querySelectorAll('[role=status]')].map((one) => one.textContent)\
+                .filter((text) => /\\d (of|tenants)/.test(text)).join()";
+    program.tenant("/new", 1);
+    browser.until("document.getElementById('count').textContent === '5 tenants'").await?;
+    assert_eq!(browser.value(said).await?, "");
+    browser.press(['/']).await?;
+    browser.press("beta".chars()).await?;
+    browser.until(&format!("{said} === '2 of 5'")).await?;
+    browser.close().await
+}
