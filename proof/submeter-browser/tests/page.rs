@@ -219,6 +219,35 @@ async fn rows_are_read_in_the_order_seen() -> Outcome {
     browser.close().await
 }
 
+/// The tabs of the chart are one stop, and arrows move between them.
+#[tokio::test]
+async fn arrows_move_between_the_tabs_of_a_chart() -> Outcome {
+    let Some((_program, browser)) = shown().await? else { return Ok(()) };
+    browser.value("detail.open('/acme')").await?;
+    browser.until("document.querySelectorAll('#detail [role=tab]').length > 2").await?;
+    browser.value("document.querySelector('#detail [role=tab]').focus()").await?;
+    let at = "(() => { const tabs = [...document.querySelectorAll('#detail [role=tab]')]; \
+              const of = (is) => { const all = tabs.filter(is); \
+                return all.length === 1 ? tabs.indexOf(all[0]) : -1; }; \
+              const panel = document.getElementById(tabs[0].getAttribute('aria-controls')); \
+              return [of((tab) => tab === document.activeElement), of((tab) => tab.tabIndex === 0), \
+                of((tab) => tab.ariaSelected === 'true'), tabs.length, \
+                panel && panel.getAttribute('role')]; })()";
+    let tabs = browser.value(at).await?[3].as_u64().ok_or("a number")?;
+    for (key, wanted) in [
+        (Key::Right, 1),
+        (Key::Left, 0),
+        (Key::Left, tabs - 1),
+        (Key::Right, 0),
+        (Key::End, tabs - 1),
+        (Key::Home, 0),
+    ] {
+        browser.press([key]).await?;
+        assert_eq!(browser.value(at).await?, json!([wanted, wanted, wanted, tabs, "tabpanel"]));
+    }
+    browser.close().await
+}
+
 /// Earlier verdicts stay with their times, and lead to their tenant.
 #[tokio::test]
 async fn what_was_said_is_kept_and_leads_to_tenants() -> Outcome {

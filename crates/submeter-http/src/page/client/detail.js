@@ -95,13 +95,13 @@ const detail = {
     const sections = [el("section", {}, list)];
 
     if (this.chart) {
-      part.tabs = el("div", { class: "tabs", role: "tablist" });
-      for (const view of model.headlines) {
-        part.tabs.append(el("button", { type: "button", role: "tab", text: view.title, on: { click: () => { this.chart = view; this.paint(); } } }));
+      part.tabs = el("div", { class: "tabs", role: "tablist", "aria-label": "Figure of the chart" });
+      for (const [i, view] of model.headlines.entries()) {
+        part.tabs.append(el("button", { type: "button", role: "tab", id: `tab-${i}`, "aria-controls": "past", text: view.title, on: { click: () => { this.chart = view; this.paint(); } } }));
       }
       part.chart = svg("svg", { class: "chart", role: "img" });
       moment.watch(part.chart, 40, 4, 400);
-      const [past, pastAside] = section("Last two minutes", part.tabs, part.chart);
+      const [past, pastAside] = section("Last two minutes", part.tabs, part.panel);
       part.pastAside = pastAside;
       sections.push(past);
     }
@@ -134,7 +134,9 @@ const detail = {
       sections.push(one.box);
       return one;
     });
+      part.tabs.addEventListener("keydown", (event) => this.turn(event));
 
+      part.panel = el("div", { id: "past", role: "tabpanel" }, part.chart);
     const body = part.metrics = el("tbody");
     const [metrics, allAside] = section("All metrics", el("table", { class: "all-metrics" },
       el("thead", {}, el("tr", {}, el("th", { text: "Metric", scope: "col" }), el("th", { text: "Total", scope: "col" }), el("th", { text: "Per second", scope: "col" }))), body));
@@ -185,6 +187,17 @@ const detail = {
       const value = doc.group.values[one.metric.name];
       ["p50", "p90", "p99", "p999"].forEach((q, i) => one.figures[i].set(or(unitOf(one.metric).show)(value && value[q])));
       if (doc.histograms[one.metric.name]) this.paintHistogram(one, doc.histograms[one.metric.name], value);
+  // From one tab to another: all of them are one stop of the keyboard.
+  turn(event) {
+    const tabs = [...this.part.tabs.children], at = model.headlines.indexOf(this.chart);
+    const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: -1 }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    const tab = tabs.at(to % tabs.length);
+    tab.click();
+    tab.focus();
+  },
+
     }
     for (const metric of model.schema) this.paintMetric(metric, doc.group);
   },
@@ -225,7 +238,12 @@ const detail = {
 
   paintChart() {
     const { part, chart, doc } = this;
-    for (const [i, tab] of [...part.tabs.children].entries()) setAttr(tab, "aria-selected", String(model.headlines[i] === chart));
+    for (const [i, tab] of [...part.tabs.children].entries()) {
+      const isShown = model.headlines[i] === chart;
+      setAttr(tab, "aria-selected", String(isShown));
+      setAttr(tab, "tabindex", isShown ? 0 : -1);
+      if (isShown) setAttr(part.panel, "aria-labelledby", tab.id);
+    }
     const ago = doc.history.ago_s;
     let values = doc.history.series[chart.key] || [];
     const level = chart.limit || ["bytes", "count"].includes(chart.shape);
