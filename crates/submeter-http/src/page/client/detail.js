@@ -1,12 +1,18 @@
 // One tenant: its views and their past, its quotas, the shape of its histograms, every metric.
 
 const detail = {
-  chart: null, doc: null, lost: null, asking: null, wanted: null,
+  chart: null, doc: null, lost: null, asking: null, wanted: null, opener: null,
 
   start() {
     this.box = document.getElementById("detail");
     addEventListener("hashchange", () => this.follow());
     this.box.addEventListener("keydown", (event) => { if (event.key === "Escape") this.close(); });
+    addEventListener("resize", () => this.cover());
+    // Beside a detail that covers the page nothing else can be hit: that closes it. The click that
+    // opened it was on something that it has since covered.
+    addEventListener("click", (event) => {
+      if (this.isCovering() && !event.composedPath().includes(this.box) && !event.target.closest("[inert]")) this.close();
+    });
   },
 
   // The selected tenant is in the address: it can be linked, and Back closes it.
@@ -18,26 +24,55 @@ const detail = {
   },
 
   close() {
-    const path = model.selected;
     history.pushState(null, "", location.pathname);
     this.follow();
-    const node = [...table.nodes.values()].find((n) => n.group.path === path);
-    if (node) node.focus({ preventScroll: true });
+  },
+
+  // Whether it lies over the page, as on a phone, instead of beside the table.
+  isCovering() { return !this.box.hidden && getComputedStyle(this.box).position === "fixed"; },
+
+  // What it covers is out of reach; what is announced still is.
+  cover() {
+    const isCovering = this.isCovering();
+    for (let node = this.box; node !== document.body; node = node.parentNode) {
+      for (const other of node.parentNode.children) {
+        if (other !== node && !other.matches("script, .notice, .heard")) other.inert = isCovering;
+      }
+    }
+  },
+
+  // Replaces what it shows. If that had the focus, it stays here.
+  fill(...nodes) {
+    const isIn = this.box.contains(document.activeElement);
+    this.box.replaceChildren(...nodes);
+    if (isIn) this.box.focus({ preventScroll: true });
+  },
+
+  // Where the focus goes when it closes: to what opened it, or to its row.
+  leave(path) {
+    const row = [...table.nodes.values()].find((node) => node.group.path === path);
+    const isThere = (node) => node && node !== document.body && node.isConnected && node.checkVisibility();
+    ([this.opener, row].find(isThere) || table.grid).focus({ preventScroll: true });
+    this.opener = null;
   },
 
   follow() {
     let path = null;
     try { path = decodeURI(location.hash.slice(1)) || null; } catch { /* A hand-made address: nothing is selected. */ }
     if (path !== null && !path.startsWith("/")) path = null;
-    const changed = path !== model.selected;
+    const before = model.selected, changed = path !== before;
+    const had = document.activeElement, wasHere = this.box.contains(had);
+    if (before === null) this.opener = had;
     model.selected = path;
     document.querySelector(".columns").classList.toggle("open", path !== null);
     this.box.hidden = path === null;
     // When a chart is removed under the pointer, no leave event comes.
-    if (changed) { this.doc = null; this.lost = null; this.box.replaceChildren(); this.built = false; moment.set(null); }
-    if (path !== null) { this.refresh(); if (this.wantFocus) this.box.focus({ preventScroll: true }); }
+    if (changed) { this.doc = null; this.lost = null; this.fill(); this.built = false; moment.set(null); }
+    this.cover();
+    if (path !== null) { this.refresh(); if (this.wantFocus || changed && this.isCovering()) this.box.focus({ preventScroll: true }); }
     this.wantFocus = false;
     table.refresh(true);
+    if (path === null && before !== null && (wasHere || had === document.body)) this.leave(before);
   },
 
   async refresh() {
@@ -57,7 +92,7 @@ const detail = {
     if (this.lost === path) return;
     this.lost = path;
     this.built = false;
-    this.box.replaceChildren(this.header(path), el("p", { class: "lost", text: "This tenant does not exist, or no longer exists. Its counts are still in its parent's totals." }));
+    this.fill(this.header(path), el("p", { class: "lost", text: "This tenant does not exist, or no longer exists. Until the program ends, its parent's totals keep its counts." }));
   },
 
   header(path) {
@@ -99,7 +134,9 @@ const detail = {
       for (const [i, view] of model.headlines.entries()) {
         part.tabs.append(el("button", { type: "button", role: "tab", id: `tab-${i}`, "aria-controls": "past", text: view.title, on: { click: () => { this.chart = view; this.paint(); } } }));
       }
+      part.tabs.addEventListener("keydown", (event) => this.turn(event));
       part.chart = svg("svg", { class: "chart", role: "img" });
+      part.panel = el("div", { id: "past", role: "tabpanel" }, part.chart);
       moment.watch(part.chart, 40, 4, 400);
       const [past, pastAside] = section("Last two minutes", part.tabs, part.panel);
       part.pastAside = pastAside;
@@ -134,9 +171,7 @@ const detail = {
       sections.push(one.box);
       return one;
     });
-      part.tabs.addEventListener("keydown", (event) => this.turn(event));
 
-      part.panel = el("div", { id: "past", role: "tabpanel" }, part.chart);
     const body = part.metrics = el("tbody");
     const [metrics, allAside] = section("All metrics", el("table", { class: "all-metrics" },
       el("thead", {}, el("tr", {}, el("th", { text: "Metric", scope: "col" }), el("th", { text: "Total", scope: "col" }), el("th", { text: "Per second", scope: "col" }))), body));
@@ -147,9 +182,20 @@ const detail = {
       part["m:" + metric.name] = [total, rate];
     }
     this.lost = null;
-    this.box.replaceChildren(this.header(doc.group.path), ...sections, metrics);
+    this.fill(this.header(doc.group.path), ...sections, metrics);
     this.built = true;
     this.prefill();
+  },
+
+  // From one tab to another: all of them are one stop of the keyboard.
+  turn(event) {
+    const tabs = [...this.part.tabs.children], at = model.headlines.indexOf(this.chart);
+    const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: -1 }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    const tab = tabs.at(to % tabs.length);
+    tab.click();
+    tab.focus();
   },
 
   // Opens a tenant at its limits, with the limit that would help.
@@ -187,17 +233,6 @@ const detail = {
       const value = doc.group.values[one.metric.name];
       ["p50", "p90", "p99", "p999"].forEach((q, i) => one.figures[i].set(or(unitOf(one.metric).show)(value && value[q])));
       if (doc.histograms[one.metric.name]) this.paintHistogram(one, doc.histograms[one.metric.name], value);
-  // From one tab to another: all of them are one stop of the keyboard.
-  turn(event) {
-    const tabs = [...this.part.tabs.children], at = model.headlines.indexOf(this.chart);
-    const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: -1 }[event.key];
-    if (to === undefined) return;
-    event.preventDefault();
-    const tab = tabs.at(to % tabs.length);
-    tab.click();
-    tab.focus();
-  },
-
     }
     for (const metric of model.schema) this.paintMetric(metric, doc.group);
   },
@@ -385,6 +420,7 @@ function limiter(path) {
   const form = el("div", { class: "limiter" }, input,
     el("p", {}, ...sets_limits ? [button("Set…", set)] : [], button("Copy line for the file", copy(line)), ...sets_limits ? [button("Copy curl", copy(command))] : []),
     ask, said, undo);
+  input.addEventListener("input", () => hide(ask));
   input.addEventListener("keydown", (event) => {
     if (event.key === "Enter") { event.preventDefault(); if (!event.repeat) (sets_limits ? set : copy(line))(); }
   });
@@ -395,11 +431,6 @@ function limiter(path) {
   return form;
 }
 
-// A metric's name as a heading.
-function titled(name) {
-  return name.charAt(0).toUpperCase() + name.slice(1).replaceAll("_", " ");
-}
-  input.addEventListener("input", () => hide(ask));
 // Sizes in limits, as `submeter::limits` reads them: 4 is four bytes, 4m is four mebibytes. Another
 // program's limits may mean something else by other names, and are left alone.
 const SIZE = /^(\d+\.?\d*|\.\d+)(?:([kmgt])(?:i?b)?|b)?$/i;
@@ -423,3 +454,7 @@ function meaning(limits, path) {
   return { text: parts.length ? `${parts.join(", ")}.${now}` : "", isLess: held > 0 };
 }
 
+// A metric's name as a heading.
+function titled(name) {
+  return name.charAt(0).toUpperCase() + name.slice(1).replaceAll("_", " ");
+}
