@@ -80,6 +80,12 @@ async fn a_phone_has_room_for_use_of_each_limit() -> Outcome {
     let held = tenant.try_charge(program.memory, 1 << 18).expect("it is a fourth");
     let phone = json!({ "width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": false });
     browser.devtools("Emulation.setDeviceMetricsOverride", phone).await?;
+    // Rows that are made there, too, end at the edge.
+    browser.until("matchMedia('(max-width: 720px)').matches && model.columns[0].bound").await?;
+    let ends = "(table.nodes.forEach((row) => row.remove()), table.nodes.clear(), table.paint(), \
+                [...table.nodes.values()].filter(({ cells: { cells: [{ node }] } }) => \
+                parseFloat(getComputedStyle(node).paddingRight) > 0).length)";
+    assert_eq!(browser.value(ends).await?, 0);
     let row = "(() => { const row = [...table.nodes.values()]\
                .find((row) => row.group.path === '/acme'), { sub, label } = row.cells; \
                return [sub.textContent.replaceAll('\\u202f', ' '), \

@@ -57,7 +57,7 @@ const table = {
     const last = ranked.findIndex((column, i) => i > 0 && phone || (room -= gap + wide(column)) < 0 && i > 0);
     const fitting = new Set(last < 0 ? ranked : ranked.slice(0, last));
     const shown = columns.map((column) => fitting.has(column));
-    columns.forEach((column, i) => { for (const cell of this.grid.querySelectorAll(`.v${i}`)) cell.classList.toggle("bound-column", Boolean(column.bound) && !phone); });
+    columns.forEach((column, i) => { for (const cell of this.grid.querySelectorAll(`.v${i}`)) cell.classList.toggle("bound-column", Boolean(column.bound)); });
     const off = shown.map((is, i) => is ? "" : `.v${i}`).filter(Boolean).join(",");
     const tracks = columns.filter((_, i) => shown[i]).map((column) => wide(column) + "px").join(" ");
     setText(this.sheet, (phone ? "" : `.head, .r { grid-template-columns: minmax(0, 1fr) ${tracks}; }`) + (off ? `${off} { display: none; }` : ""));
