@@ -4,6 +4,7 @@ use std::error::Error;
 use std::future;
 use std::time::Duration;
 
+use http::StatusCode;
 use submeter::{
     Buckets, Bytes, Count, Counter, Group, Histogram, Nanoseconds, Quota, RateLimit, Schema, Tree,
 };
@@ -14,6 +15,9 @@ use tokio::task::JoinHandle;
 
 /// The change that lifts a limit; this program only reports that it is set.
 const UNDO: &str = "requests=none";
+
+/// A limit that this program refuses, with a line as other programs answer.
+const REFUSED: &str = "requests=0/s";
 
 /// The first steps that a page without tenants suggests.
 const FIRST_STEPS: &str = "printf 'get acme:web:greeting\\r\\nquit\\r\\n' | nc 127.0.0.1 11211";
@@ -51,6 +55,9 @@ impl Program {
             .first_steps("To see one, run this, which is wider than a phone:", FIRST_STEPS)
             .remedies("requests=500/s", |_| None)
             .on_limit(async |path, limits: String| {
+                if limits == REFUSED {
+                    return Err((StatusCode::BAD_REQUEST, format!("{REFUSED} grants nothing\n")));
+                }
                 let limits = if limits == UNDO { String::new() } else { limits };
                 Ok(LimitDoc { path, limits, undo: UNDO.to_owned() })
             });

@@ -80,6 +80,12 @@ async fn a_phone_has_room_for_use_of_each_limit() -> Outcome {
     let held = tenant.try_charge(program.memory, 1 << 18).expect("it is a fourth");
     let phone = json!({ "width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": false });
     browser.devtools("Emulation.setDeviceMetricsOverride", phone).await?;
+    // Rows that are made there, too, end at the edge.
+    browser.until("matchMedia('(max-width: 720px)').matches && model.columns[0].bound").await?;
+    let ends = "(table.nodes.forEach((row) => row.remove()), table.nodes.clear(), table.paint(), \
+                [...table.nodes.values()].filter(({ cells: { cells: [{ node }] } }) => \
+                parseFloat(getComputedStyle(node).paddingRight) > 0).length)";
+    assert_eq!(browser.value(ends).await?, 0);
     let row = "(() => { const row = [...table.nodes.values()]\
                .find((row) => row.group.path === '/acme'), { sub, label } = row.cells; \
                return [sub.textContent.replaceAll('\\u202f', ' '), \
@@ -125,5 +131,120 @@ async fn each_tile_has_a_line_and_no_full_bar() -> Outcome {
                 return a.bottom > b.top && a.right > b.left; })";
     let over = browser.value(over).await?;
     assert!(over.as_array().is_some_and(|all| all.iter().all(|one| *one == false)), "{over}");
+    browser.close().await
+}
+
+/// All of the pile is told in one unit: the parts of what the process used, which add up.
+#[tokio::test]
+async fn the_parts_of_the_pile_add_up() -> Outcome {
+    let Some((program, browser)) = shown().await? else { return Ok(()) };
+    for (path, requests) in [("/acme", 9000), ("/beta/one", 2500)] {
+        program.tenant(path, requests);
+    }
+    browser.until("band.parts && band.parts.filter(({ item }) => !item.hidden).length > 1").await?;
+    browser.press(['p']).await?;
+    browser.until("link.isPaused").await?;
+    // As of a program that charges CPU time, half of which belongs to no tenant.
+    let told = "(() => { \
+        const root = model.rootHistory[model.divided.key].map((value) => value || 0); \
+        model.process = root.map((value) => 2 * value + 1); \
+        model.divided = { ...model.divided, shape: 'cores', as: SHAPES.cores }; \
+        model.rootHistory[model.divided.key] = root; \
+        band.paint(); moment.set(root.length - 1 - root.indexOf(Math.max(...root))); \
+        return band.parts.filter(({ item }) => !item.hidden) \
+          .map(({ figures }) => figures.textContent); })()";
+    let told = browser.value(told).await?;
+    let parts: Vec<f64> = told
+        .as_array()
+        .ok_or("a list")?
+        .iter()
+        .map(|part| part.as_str().and_then(|part| part.strip_suffix('%')?.parse().ok()))
+        .collect::<Option<_>>()
+        .ok_or_else(|| format!("parts: {told}"))?;
+    assert!(parts.len() > 2 && (parts.iter().sum::<f64>() - 100.0).abs() < 0.5, "{told}");
+    assert!(parts.last().is_some_and(|nobody| *nobody >= 50.0), "{told}");
+    browser.close().await
+}
+
+/// Beside a badge the name of a tenant deep in the tree stays whole.
+#[tokio::test]
+async fn a_badge_gives_way_to_the_name() -> Outcome {
+    let Some((_program, browser)) = shown().await? else { return Ok(()) };
+    let screen = json!({ "width": 1400, "height": 900, "deviceScaleFactor": 1, "mobile": false });
+    browser.devtools("Emulation.setDeviceMetricsOverride", screen).await?;
+    browser.until("innerWidth === 1400").await?;
+    // The least that a name gets there.
+    let whole = "(() => { const row = [...table.nodes.values()] \
+        .find((row) => row.group.path === '/beta/one'), { label, mark } = row.cells; \
+        row.style.setProperty('--depth', 3); label.parentNode.style.width = '231px'; \
+        label.textContent = 'tenant4'; mark.textContent = 'over its limit'; \
+        const edge = label.parentNode.getBoundingClientRect().right; \
+        const badge = mark.getBoundingClientRect(); \
+        return [label.scrollWidth <= label.clientWidth, \
+          badge.width >= 24 && badge.right <= edge]; })()";
+    assert_eq!(browser.value(whole).await?, json!([true, true]));
+    browser.close().await
+}
+
+/// Where the system chooses the colours, those that tell tenants apart stay, and marks are drawn in
+/// the system's.
+#[tokio::test]
+async fn forced_colours_keep_every_mark() -> Outcome {
+    let Some((program, browser)) = shown().await? else { return Ok(()) };
+    let held = program.tenant("/acme", 1).try_charge(program.memory, 1 << 18).expect("a fourth");
+    for (path, requests) in [("/acme", 9000), ("/beta/one", 2500)] {
+        program.tenant(path, requests);
+    }
+    browser.until("band.parts && band.parts.filter(({ item }) => !item.hidden).length > 1").await?;
+    for scheme in ["light", "dark"] {
+        let features = json!([
+            { "name": "forced-colors", "value": "active" },
+            { "name": "prefers-color-scheme", "value": scheme },
+        ]);
+        let media = json!({ "features": features });
+        browser.devtools("Emulation.setEmulatedMedia", media).await?;
+        browser.until("matchMedia('(forced-colors: active)').matches").await?;
+        browser.value("model.selected || detail.open('/acme')").await?;
+        browser.until("document.querySelectorAll('#detail [role=tab]').length > 1").await?;
+        // Swatches and dots differ from each other, and nothing is as what is behind it.
+        let same = "(() => { \
+            model.judged({ verdicts: [{ kind: 'takes', group: '/acme', text: '', short: '', \
+              why: '', since_ms: model.at - 9000 }], earlier: [] }); band.paintMarks(); \
+            const all = (of) => [...document.querySelectorAll(of)] \
+              .filter((one) => one.offsetWidth > 0); \
+            const colour = (one) => getComputedStyle(one).backgroundColor; \
+            const base = colour(document.documentElement), bad = []; \
+            const swatches = all('.legend-list li i, .legend i'); \
+            for (const one of [...swatches, ...all('.dot, .marks i, .state i')]) \
+              if (colour(one) === base || /, 0\\)/.test(colour(one))) bad.push(one.className || one.parentNode.className); \
+            const own = all('.legend-list li i').map(colour); \
+            if (new Set(own).size !== own.length || own.length < 2) bad.push('swatches'); \
+            for (const meter of all('.meter')) if (colour(meter.firstChild) === colour(meter) \
+              || getComputedStyle(meter).borderTopWidth === '0px') bad.push('meter'); \
+            const differ = (a, b) => ['borderLeftColor', 'borderLeftWidth', 'backgroundColor'] \
+              .some((name) => getComputedStyle(a)[name] !== getComputedStyle(b)[name]); \
+            if (!differ(...['true', 'false'].map((is) => \
+              document.querySelector(`.r[aria-selected=${is}]`)))) bad.push('row'); \
+            if (!differ(...['true', 'false'].map((is) => \
+              document.querySelector(`.tabs [aria-selected=${is}]`)))) bad.push('tab'); \
+            return bad; })()";
+        assert_eq!(browser.value(same).await?, json!([]), "{scheme}");
+    }
+    drop(held);
+    browser.close().await
+}
+
+/// However narrow the table, it shows the column that it is sorted by.
+#[tokio::test]
+async fn the_sorted_column_is_shown() -> Outcome {
+    let Some((_program, browser)) = shown().await? else { return Ok(()) };
+    let hidden = "(table.grid.style.width = '660px', table.fit(), \
+                  model.columns.filter((column, i) => { table.sortBy(column.key); \
+                  return document.querySelector(`.head .v${i}`).offsetWidth === 0; }) \
+                  .map(({ key }) => key))";
+    assert_eq!(browser.value(hidden).await?, json!([]));
+    let narrow = "document.querySelectorAll('.head > div').length > \
+                  [...document.querySelectorAll('.head > div')].filter((one) => one.offsetWidth).length";
+    assert_eq!(browser.value(narrow).await?, true, "some do not fit");
     browser.close().await
 }

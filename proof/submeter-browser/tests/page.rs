@@ -204,6 +204,115 @@ async fn a_waiting_tenant_is_amber_and_named() -> Outcome {
     browser.close().await
 }
 
+/// A detail that covers the page keeps the focus until it is closed, which returns it.
+#[tokio::test]
+async fn a_detail_over_the_page_keeps_the_focus() -> Outcome {
+    let Some((_program, browser)) = shown().await? else { return Ok(()) };
+    let reachable = "[...document.querySelectorAll('a, button, input, select, summary, [tabindex]')]\
+                     .filter((one) => !one.closest('#detail, [inert]') && one.offsetWidth > 0)\
+                     .length";
+    browser.value("detail.open('/acme')").await?;
+    browser.until("document.querySelector('.limiter input') !== null").await?;
+    assert!(browser.value(reachable).await?.as_u64() > Some(10), "beside the table it covers none");
+    // The button with the focus goes away with what it is in.
+    browser.value("document.querySelector('.crumbs button').focus()").await?;
+    browser.press([Key::Enter]).await?;
+    browser.until("model.selected === '/'").await?;
+    assert_eq!(browser.value(FOCUS).await?, "detail");
+    browser.value("detail.close()").await?;
+    for width in [390, 1000] {
+        let screen =
+            json!({ "width": width, "height": 800, "deviceScaleFactor": 1, "mobile": false });
+        browser.devtools("Emulation.setDeviceMetricsOverride", screen).await?;
+        browser.until(&format!("innerWidth === {width}")).await?;
+        for close in
+            ["Escape", "history.back()", "document.querySelector('#detail .close').click()"]
+        {
+            browser.value("table.move(1)").await?;
+            assert_eq!(browser.value(FOCUS).await?, "/acme");
+            browser.press([Key::Enter]).await?;
+            browser.until("document.querySelector('.limiter input') !== null").await?;
+            assert_eq!(browser.value(reachable).await?, 0, "{width} px");
+            assert_eq!(browser.value(FOCUS).await?, "detail");
+            if close == "Escape" {
+                browser.press([Key::Escape]).await?;
+            } else {
+                browser.value(close).await?;
+            }
+            browser.until("document.getElementById('detail').hidden").await?;
+            browser.until(&format!("{FOCUS} === '/acme'")).await?;
+            assert!(browser.value(reachable).await?.as_u64() > Some(10), "{close}, {width} px");
+        }
+        if width == 1000 {
+            browser.value("table.move(1)").await?;
+            browser.press([Key::Enter]).await?;
+            browser.until("!document.getElementById('detail').hidden").await?;
+            for kind in ["mousePressed", "mouseReleased"] {
+                let click =
+                    json!({ "type": kind, "x": 99, "y": 700, "button": "left", "clickCount": 1 });
+                browser.devtools("Input.dispatchMouseEvent", click).await?;
+            }
+            browser.until("document.getElementById('detail').hidden").await?;
+            assert_eq!(browser.value(FOCUS).await?, "/acme", "a click beside it");
+        }
+        // From one tenant to another the keyboard stays inside, and from elsewhere it gets there.
+        browser.value("detail.open('/beta/one')").await?;
+        browser.until("document.querySelector('.limiter input') !== null").await?;
+        browser.until(&format!("{FOCUS} === 'detail'")).await?;
+        browser.value("document.querySelectorAll('.crumbs button')[1].focus()").await?;
+        browser.press([Key::Enter]).await?;
+        browser.until("model.selected === '/beta'").await?;
+        assert_eq!(browser.value(FOCUS).await?, "detail");
+        browser.press([Key::Escape]).await?;
+        browser.until("document.getElementById('detail').hidden").await?;
+    }
+    browser.close().await
+}
+
+/// Rows are read in the order in which they are seen, and the focused one stays focused.
+#[tokio::test]
+async fn rows_are_read_in_the_order_seen() -> Outcome {
+    let Some((_program, browser)) = shown().await? else { return Ok(()) };
+    browser.value("table.move(2)").await?;
+    let focus = browser.value(FOCUS).await?;
+    let read = "[...document.querySelectorAll('#rows .r')].map((row) => row.group.path)";
+    for down in [true, false] {
+        browser.value(&format!("table.sortBy('name', {down})")).await?;
+        browser.until(&format!("{read}.join() === {ROWS}.join()")).await?;
+        assert_eq!(browser.value(FOCUS).await?, focus);
+    }
+    browser.close().await
+}
+
+/// The tabs of the chart are one stop, and arrows move between them.
+#[tokio::test]
+async fn arrows_move_between_the_tabs_of_a_chart() -> Outcome {
+    let Some((_program, browser)) = shown().await? else { return Ok(()) };
+    browser.value("detail.open('/acme')").await?;
+    browser.until("document.querySelectorAll('#detail [role=tab]').length > 2").await?;
+    browser.value("document.querySelector('#detail [role=tab]').focus()").await?;
+    let at = "(() => { const tabs = [...document.querySelectorAll('#detail [role=tab]')]; \
+              const of = (is) => { const all = tabs.filter(is); \
+                return all.length === 1 ? tabs.indexOf(all[0]) : -1; }; \
+              const panel = document.getElementById(tabs[0].getAttribute('aria-controls')); \
+              return [of((tab) => tab === document.activeElement), of((tab) => tab.tabIndex === 0), \
+                of((tab) => tab.ariaSelected === 'true'), tabs.length, \
+                panel && panel.getAttribute('role')]; })()";
+    let tabs = browser.value(at).await?[3].as_u64().ok_or("a number")?;
+    for (key, wanted) in [
+        (Key::Right, 1),
+        (Key::Left, 0),
+        (Key::Left, tabs - 1),
+        (Key::Right, 0),
+        (Key::End, tabs - 1),
+        (Key::Home, 0),
+    ] {
+        browser.press([key]).await?;
+        assert_eq!(browser.value(at).await?, json!([wanted, wanted, wanted, tabs, "tabpanel"]));
+    }
+    browser.close().await
+}
+
 /// Earlier verdicts stay with their times, and lead to their tenant.
 #[tokio::test]
 async fn what_was_said_is_kept_and_leads_to_tenants() -> Outcome {
@@ -407,5 +516,13 @@ async fn only_visible_rows_are_in_the_document() -> Outcome {
     browser.until("document.activeElement.ariaRowIndex === '10008'").await?;
     let after = browser.value(rows).await?.as_u64().ok_or("a number")?;
     assert!((10..60).contains(&after), "{after} rows at the end");
+    // Out of view the focused row still knows its place.
+    browser.value("scrollTo(0, 0)").await?;
+    browser.until("table.first === 0").await?;
+    let place = "(table.sortBy('name', !model.sort.down), [document.activeElement]\
+                 .map((row) => row.ariaRowIndex - table.rows.indexOf(row.group)))";
+    for _ in 0..2 {
+        assert_eq!(browser.value(place).await?, json!([2]));
+    }
     browser.close().await
 }

@@ -15,6 +15,7 @@ pub(super) const PAGE: &str = concat!(
     include_str!("client/table.css"),
     include_str!("client/detail.css"),
     include_str!("client/panels.css"),
+    include_str!("client/forced.css"),
     "</style>\n</head>\n",
     include_str!("client/body.html"),
     "<script>\n\"use strict\";\n",

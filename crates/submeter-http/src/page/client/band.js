@@ -122,23 +122,24 @@ const band = {
     const view = model.divided, at = moment.slot();
     this.cross.hidden = moment.ago === null;
     this.cross.style.left = (100 * at / (SLOTS - 1)).toFixed(2) + "%";
-    const sum = this.values.slice(0, -1).reduce((sum, line) => sum + (line ? line[at] : 0), 0);
+    // Parts of the whole pile, so that they can be compared with each other.
+    const sum = this.values.reduce((sum, line) => sum + (line ? line[at] : 0), 0);
     const said = [];
     this.parts.forEach((part, i) => {
       const line = this.values[i], group = this.tenants[i] || null;
       part.item.hidden = !line || !line.some(Boolean);
       if (part.item.hidden) return;
       part.group = group;
-      const name = i < BANDS ? visible(group.path) : i === BANDS ? "other tenants" : "no tenant, CPU";
+      const name = i < BANDS ? visible(group.path) : i === BANDS ? "other tenants" : "no tenant";
       setText(part.label, name);
       setAttr(part.button, "title", i < BANDS ? group.title : i === BANDS ? null : `CPU time of the process that belongs to no tenant: ${NOBODY}`);
       part.button.disabled = i === BANDS;
       part.figures.classList.toggle("hot", i > BANDS && this.isMuch);
-      part.figures.set(i <= BANDS ? format.percent(sum ? line[at] / sum : 0) : view.as.show(line[at]));
-      if (line[at] && i <= BANDS) said.push(`${name} ${format.text(format.percent(line[at] / sum))}`);
+      part.figures.set(format.percent(sum ? line[at] / sum : 0));
+      if (line[at]) said.push(`${name} ${format.text(format.percent(line[at] / sum))}`);
     });
-    const all = view.as.show(sum), of = view.shape === "cores" ? ` of ${model.server.cpus * 100}${NBSP}%` : "";
-    setText(this.aside, `${moment.said()}${view.title} ${format.text(all)}${of}`);
+    const [whose, of] = view.shape === "cores" ? ["process ", ` of ${model.server.cpus * 100}${NBSP}%`] : ["", ""];
+    setText(this.aside, `${moment.said()}${whose}${view.title} ${format.text(view.as.show(sum))}${of}`);
     setAttr(this.slider, "aria-valuenow", -(moment.ago || 0));
     setAttr(this.slider, "aria-valuetext", `${moment.ago ? `${moment.ago} seconds ago` : "now"}: ${said.join(", ") || "nobody"}`);
   },

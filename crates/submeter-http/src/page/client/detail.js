@@ -1,12 +1,18 @@
 // One tenant: its views and their past, its quotas, the shape of its histograms, every metric.
 
 const detail = {
-  chart: null, doc: null, lost: null, asking: null, wanted: null,
+  chart: null, doc: null, lost: null, asking: null, wanted: null, opener: null,
 
   start() {
     this.box = document.getElementById("detail");
     addEventListener("hashchange", () => this.follow());
     this.box.addEventListener("keydown", (event) => { if (event.key === "Escape") this.close(); });
+    addEventListener("resize", () => this.cover());
+    // Beside a detail that covers the page nothing else can be hit: that closes it. The click that
+    // opened it was on something that it has since covered.
+    addEventListener("click", (event) => {
+      if (this.isCovering() && !event.composedPath().includes(this.box) && !event.target.closest("[inert]")) this.close();
+    });
   },
 
   // The selected tenant is in the address: it can be linked, and Back closes it.
@@ -18,26 +24,55 @@ const detail = {
   },
 
   close() {
-    const path = model.selected;
     history.pushState(null, "", location.pathname);
     this.follow();
-    const node = [...table.nodes.values()].find((n) => n.group.path === path);
-    if (node) node.focus({ preventScroll: true });
+  },
+
+  // Whether it lies over the page, as on a phone, instead of beside the table.
+  isCovering() { return !this.box.hidden && getComputedStyle(this.box).position === "fixed"; },
+
+  // What it covers is out of reach; what is announced still is.
+  cover() {
+    const isCovering = this.isCovering();
+    for (let node = this.box; node !== document.body; node = node.parentNode) {
+      for (const other of node.parentNode.children) {
+        if (other !== node && !other.matches("script, .notice, .heard")) other.inert = isCovering;
+      }
+    }
+  },
+
+  // Replaces what it shows. If that had the focus, it stays here.
+  fill(...nodes) {
+    const isIn = this.box.contains(document.activeElement);
+    this.box.replaceChildren(...nodes);
+    if (isIn) this.box.focus({ preventScroll: true });
+  },
+
+  // Where the focus goes when it closes: to what opened it, or to its row.
+  leave(path) {
+    const row = [...table.nodes.values()].find((node) => node.group.path === path);
+    const isThere = (node) => node && node !== document.body && node.isConnected && node.checkVisibility();
+    ([this.opener, row].find(isThere) || table.grid).focus({ preventScroll: true });
+    this.opener = null;
   },
 
   follow() {
     let path = null;
     try { path = decodeURI(location.hash.slice(1)) || null; } catch { /* A hand-made address: nothing is selected. */ }
     if (path !== null && !path.startsWith("/")) path = null;
-    const changed = path !== model.selected;
+    const before = model.selected, changed = path !== before;
+    const had = document.activeElement, wasHere = this.box.contains(had);
+    if (before === null) this.opener = had;
     model.selected = path;
     document.querySelector(".columns").classList.toggle("open", path !== null);
     this.box.hidden = path === null;
     // When a chart is removed under the pointer, no leave event comes.
-    if (changed) { this.doc = null; this.lost = null; this.box.replaceChildren(); this.built = false; moment.set(null); }
-    if (path !== null) { this.refresh(); if (this.wantFocus) this.box.focus({ preventScroll: true }); }
+    if (changed) { this.doc = null; this.lost = null; this.fill(); this.built = false; moment.set(null); }
+    this.cover();
+    if (path !== null) { this.refresh(); if (this.wantFocus || changed && this.isCovering()) this.box.focus({ preventScroll: true }); }
     this.wantFocus = false;
     table.refresh(true);
+    if (path === null && before !== null && (wasHere || had === document.body)) this.leave(before);
   },
 
   async refresh() {
@@ -57,7 +92,7 @@ const detail = {
     if (this.lost === path) return;
     this.lost = path;
     this.built = false;
-    this.box.replaceChildren(this.header(path), el("p", { class: "lost", text: "This tenant does not exist, or no longer exists. Its counts are still in its parent's totals." }));
+    this.fill(this.header(path), el("p", { class: "lost", text: "This tenant does not exist, or no longer exists. Until the program ends, its parent's totals keep its counts." }));
   },
 
   header(path) {
@@ -95,13 +130,15 @@ const detail = {
     const sections = [el("section", {}, list)];
 
     if (this.chart) {
-      part.tabs = el("div", { class: "tabs", role: "tablist" });
-      for (const view of model.headlines) {
-        part.tabs.append(el("button", { type: "button", role: "tab", text: view.title, on: { click: () => { this.chart = view; this.paint(); } } }));
+      part.tabs = el("div", { class: "tabs", role: "tablist", "aria-label": "Figure of the chart" });
+      for (const [i, view] of model.headlines.entries()) {
+        part.tabs.append(el("button", { type: "button", role: "tab", id: `tab-${i}`, "aria-controls": "past", text: view.title, on: { click: () => { this.chart = view; this.paint(); } } }));
       }
+      part.tabs.addEventListener("keydown", (event) => this.turn(event));
       part.chart = svg("svg", { class: "chart", role: "img" });
+      part.panel = el("div", { id: "past", role: "tabpanel" }, part.chart);
       moment.watch(part.chart, 40, 4, 400);
-      const [past, pastAside] = section("Last two minutes", part.tabs, part.chart);
+      const [past, pastAside] = section("Last two minutes", part.tabs, part.panel);
       part.pastAside = pastAside;
       sections.push(past);
     }
@@ -145,9 +182,20 @@ const detail = {
       part["m:" + metric.name] = [total, rate];
     }
     this.lost = null;
-    this.box.replaceChildren(this.header(doc.group.path), ...sections, metrics);
+    this.fill(this.header(doc.group.path), ...sections, metrics);
     this.built = true;
     this.prefill();
+  },
+
+  // From one tab to another: all of them are one stop of the keyboard.
+  turn(event) {
+    const tabs = [...this.part.tabs.children], at = model.headlines.indexOf(this.chart);
+    const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: -1 }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    const tab = tabs.at(to % tabs.length);
+    tab.click();
+    tab.focus();
   },
 
   // Opens a tenant at its limits, with the limit that would help.
@@ -225,7 +273,12 @@ const detail = {
 
   paintChart() {
     const { part, chart, doc } = this;
-    for (const [i, tab] of [...part.tabs.children].entries()) setAttr(tab, "aria-selected", String(model.headlines[i] === chart));
+    for (const [i, tab] of [...part.tabs.children].entries()) {
+      const isShown = model.headlines[i] === chart;
+      setAttr(tab, "aria-selected", String(isShown));
+      setAttr(tab, "tabindex", isShown ? 0 : -1);
+      if (isShown) setAttr(part.panel, "aria-labelledby", tab.id);
+    }
     const ago = doc.history.ago_s;
     let values = doc.history.series[chart.key] || [];
     const level = chart.limit || ["bytes", "count"].includes(chart.shape);
@@ -319,38 +372,86 @@ function limiter(path) {
   const input = el("input", { type: "text", "aria-label": `Limits of ${visible(path)}`, placeholder: limit_example, autocomplete: "off", spellcheck: "false", maxlength: 200 });
   const said = el("p", { class: "said", role: "status" });
   const button = (text, click) => el("button", { type: "button", class: "quiet framed", text, on: { click } });
-  const limits = () => input.value.trim() || limit_example;
-  const line = () => `${inFile(path)} ${limits()}`;
+  const line = (limits) => `${inFile(path)} ${limits}`;
   const address = `${location.origin}${BASE}api/limit?path=${encodeURIComponent(path)}`;
-  const command = () => curl(address, limits(), model.server.asks_token);
-  const copy = async (text) => {
-    try { await navigator.clipboard.writeText(text); setText(said, `Copied: ${text}`); } catch { setText(said, text); }
+  const command = (limits) => curl(address, limits, model.server.asks_token);
+  // The example in the empty field is nobody's limit.
+  const given = (then) => () => {
+    const limits = input.value.trim();
+    if (limits) { then(limits); return; }
+    setText(said, `Write the limits into the field, as in ${limit_example}`);
+    input.focus();
+  };
+  const copy = (text) => given(async (limits) => {
+    try { await navigator.clipboard.writeText(text(limits)); setText(said, `Copied: ${text(limits)}`); } catch { setText(said, text(limits)); }
+  });
+  // Whatever is hidden under the focus hands it to the field.
+  const hide = (...nodes) => {
+    const isLost = nodes.some((node) => node.contains(document.activeElement));
+    for (const node of nodes) node.hidden = true;
+    if (isLost) input.focus({ preventScroll: true });
   };
   const post = async (text) => {
-    ask.hidden = true;
-    undo.hidden = true;
+    hide(ask, undo);
     try {
       const answer = await fetch(address, { method: "POST", headers: { "X-Submeter": "1", "Content-Type": "text/plain" }, body: text, signal: AbortSignal.timeout(10000) });
-      if (!answer.ok) { setText(said, await answer.text()); return; }
+      if (!answer.ok) { setText(said, (await answer.text()).trim()); return; }
       const now = await answer.json();
       setText(said, `Set: ${now.limits || "no limits"}`);
       undo.hidden = false;
       undo.was = now.undo;
     } catch { setText(said, "The server does not answer: it is unknown whether the limits were set."); }
   };
-  const sure = button("", () => post(limits()));
-  const ask = el("p", { class: "ask", hidden: "" }, sure, button("Cancel", () => { ask.hidden = true; input.focus(); }));
+  // The question is about these limits, whatever the field holds later.
+  const sure = button("", () => post(sure.limits));
+  setAttr(sure, "aria-describedby", "limit-means");
+  const means = el("span", { class: "means", id: "limit-means" });
+  const ask = el("p", { class: "ask", hidden: "" }, means, sure, button("Cancel", () => hide(ask)));
   const undo = el("button", { type: "button", class: "quiet framed", hidden: "", text: "Undo", on: { click: () => post(undo.was) } });
-  const set = button("Set…", () => { if (!input.value.trim()) { input.focus(); return; } setText(sure, `Set ${limits()} for ${visible(path)}`); ask.hidden = false; sure.focus(); });
-  const form = el("div", { class: "limiter" }, input,
-    el("p", {}, ...sets_limits ? [set] : [], button("Copy line for the file", () => copy(line())), ...sets_limits ? [button("Copy curl", () => copy(command()))] : []),
-    ask, said, undo);
-  input.addEventListener("keydown", (event) => {
-    if (event.key === "Enter") { event.preventDefault(); if (event.repeat || !input.value.trim()) return; if (sets_limits) set.click(); else copy(line()); }
-    if (event.key === "Escape" && !ask.hidden) { event.stopPropagation(); ask.hidden = true; }
+  const set = given((limits) => {
+    sure.limits = limits;
+    setText(sure, `Set ${limits} for ${visible(path)}`);
+    const { text, isLess } = meaning(limits, path);
+    setText(means, text);
+    means.classList.toggle("hot", isLess);
+    ask.hidden = false;
+    sure.focus();
   });
-  form.fill = (text) => { input.value = text; form.scrollIntoView({ block: "center" }); input.focus({ preventScroll: true }); };
+  const form = el("div", { class: "limiter" }, input,
+    el("p", {}, ...sets_limits ? [button("Set…", set)] : [], button("Copy line for the file", copy(line)), ...sets_limits ? [button("Copy curl", copy(command))] : []),
+    ask, said, undo);
+  input.addEventListener("input", () => hide(ask));
+  input.addEventListener("keydown", (event) => {
+    if (event.key === "Enter") { event.preventDefault(); if (!event.repeat) (sets_limits ? set : copy(line))(); }
+  });
+  form.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && !ask.hidden) { event.stopPropagation(); hide(ask); }
+  });
+  form.fill = (text) => { hide(ask); input.value = text; form.scrollIntoView({ block: "center" }); input.focus({ preventScroll: true }); };
   return form;
+}
+
+// Sizes in limits, as `submeter::limits` reads them: 4 is four bytes, 4m is four mebibytes. Another
+// program's limits may mean something else by other names, and are left alone.
+const SIZE = /^(\d+\.?\d*|\.\d+)(?:([kmgt])(?:i?b)?|b)?$/i;
+function meaning(limits, path) {
+  const quotas = model.schema.filter(({ kind, unit }) => kind === "quota" && unit === "bytes").map(({ name }) => name);
+  const group = detail.doc.group;
+  const parts = [];
+  let held = 0;
+  for (const part of limits.split(",")) {
+    const [value, name = ""] = part.split("=").reverse();
+    const quota = quotas.includes(name) ? name : ["", "high", "low", "min"].includes(name) && quotas[0];
+    const [, number, unit] = SIZE.exec(value) || [];
+    if (!quota || !number) continue;
+    const size = number * 1024 ** (unit ? "kmgt".indexOf(unit.toLowerCase()) + 1 : 0);
+    parts.push(`${name || quota}: ${format.text(format.bytes(size))}`);
+    const { current } = group.values[quota] || {};
+    // A tenant may hold more than what is kept for it.
+    if (current > size && !["low", "min"].includes(name)) held = Math.max(held, current);
+  }
+  const now = held ? ` ${visible(path)} holds ${format.text(format.bytes(held))} now.` : "";
+  return { text: parts.length ? `${parts.join(", ")}.${now}` : "", isLess: held > 0 };
 }
 
 // A metric's name as a heading.

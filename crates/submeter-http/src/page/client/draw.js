@@ -23,6 +23,20 @@ function svg(tag, props, ...children) {
   return node;
 }
 
+// Puts nodes into the order in which they are to be read. The one with the focus stays where it is,
+// and the others move around it: a node that is moved loses the focus.
+function arrange(box, nodes) {
+  const focused = nodes.findIndex((node) => node.contains(document.activeElement));
+  const put = (from, to, next) => {
+    for (let i = to; i >= from; i--) {
+      if (nodes[i].nextSibling !== next || nodes[i].parentNode !== box) box.insertBefore(nodes[i], next);
+      next = nodes[i];
+    }
+  };
+  put(focused + 1, nodes.length - 1, null);
+  if (focused >= 0) put(0, focused - 1, nodes[focused]);
+}
+
 // Writes only what changed: an untouched node costs the browser nothing.
 function setText(node, text) {
   text = plain(text);

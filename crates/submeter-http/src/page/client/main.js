@@ -36,8 +36,14 @@ const tiles = {
       const limit = view.limit && model.get(model.root, view.limit);
       line.draw(past, SLOTS, view.as.floor, view.as.top || limit);
     }
-    const [first] = model.headlines;
-    document.title = first && model.get(model.root, first) ? plain(`${format.text(first.as.show(model.get(model.root, first)))} ${first.title} · submeter`) : "submeter";
+    this.title();
+  },
+
+  // A figure only while it is that of now: of a tab in the background nothing else is seen.
+  title() {
+    const [first] = model.headlines, value = first && model.root && model.get(model.root, first);
+    const text = link.was === "lost" || link.was === "paused" ? link.said() : value ? `${format.text(first.as.show(value))} ${first.title}` : "";
+    document.title = text ? plain(`${text} · submeter`) : "submeter";
   },
 };
 
@@ -78,21 +84,23 @@ const link = {
   },
 
   state(state) {
-    const text = { live: "live", paused: "paused", lost: "connection lost, retrying", connecting: "connecting" }[state];
-    setAttr(document.getElementById("state"), "data-state", state);
-    setText(document.getElementById("state-text"), text);
-    document.getElementById("main").classList.toggle("stale", state === "lost");
     this.was = state;
+    setAttr(document.getElementById("state"), "data-state", state);
+    setText(document.getElementById("state-text"), this.said());
+    tiles.title();
+    document.getElementById("main").classList.toggle("stale", state === "lost");
     this.notice();
   },
 
+  said() { return { live: "live", paused: "paused", lost: "connection lost, retrying", connecting: "connecting" }[this.was]; },
+
   notice() {
     const box = document.getElementById("notice");
-    let text = "";
-    if (this.was === "lost") {
-      text = `The server does not answer; its figures are from ${duration(Date.now() - this.last)} ago. Retrying.`;
-    } else if (model.server && model.server.notice) text = model.server.notice;
-    setText(box, text);
+    const isLost = this.was === "lost";
+    const text = isLost ? "The server does not answer. Retrying." : model.server && model.server.notice || "";
+    // What is announced at once must not change each second.
+    setText(document.getElementById("notice-text"), text);
+    setText(document.getElementById("notice-age"), isLost ? `Its figures are from ${duration(Date.now() - this.last)} ago.` : "");
     box.hidden = !text;
   },
 
@@ -151,6 +159,8 @@ detail.start();
 document.getElementById("filter").addEventListener("input", (event) => {
   model.filter = event.target.value.trim().toLowerCase();
   table.refresh(true);
+  // Announced here alone: tenants come and go.
+  setText(document.getElementById("found"), document.getElementById("count").textContent);
 });
 document.getElementById("expand").addEventListener("click", () => { model.foldAll(false); table.refresh(true); });
 document.getElementById("collapse").addEventListener("click", () => { model.foldAll(true); table.refresh(true); });

@@ -21,7 +21,6 @@ const news = {
     box.hidden = !verdicts.length;
     // No tenant takes from others: amber, not red.
     box.classList.toggle("calm", !verdicts.some(({ kind }) => BLAME.includes(kind)));
-    setAttr(box, "title", verdicts.length && verdicts[0].why ? visible(verdicts[0].why) : null);
     this.write(box, verdicts, "span", (verdict) => ago(verdict));
     setText(document.getElementById("news-said"), verdicts.map(({ group, short }) => visible(group) + short).join(" "));
     const over = document.getElementById("earlier");
@@ -30,23 +29,53 @@ const news = {
   },
 
   // A name may be written from right to left, and must not take figures along. It links to the
-  // tenant, at the moment of the verdict.
+  // tenant, at the moment of the verdict. Each line stays that of its tenant, so that no button
+  // becomes another tenant's under a finger.
   write(box, verdicts, tag, when) {
-    while (box.children.length > verdicts.length) box.lastChild.remove();
-    verdicts.forEach((verdict, i) => {
-      if (!box.children[i]) {
-        const item = el(tag, {},
-          el("button", { type: "button", class: "name", on: { click: () => this.show(item.verdict) } }, el("bdi", { dir: "ltr" })), el("span"),
-          el("button", { type: "button", class: "remedy", text: "limit…", on: { click: () => detail.limit(item.verdict.group, item.verdict.remedy) } }));
-        box.append(item);
-      }
-      const item = box.children[i], [name, text, remedy] = item.children;
-      item.verdict = verdict;
-      setText(name.firstChild, visible(verdict.group));
-      setText(text, verdict.text + when(verdict));
-      remedy.hidden = !verdict.remedy || verdict.ended_ms !== undefined;
-      setAttr(remedy, "aria-label", `limit ${visible(verdict.group)}`);
+    const had = document.activeElement;
+    const left = [...box.children];
+    const items = verdicts.map((verdict) => {
+      const at = left.findIndex((item) => item.verdict.group === verdict.group && (tag === "span" || item.verdict.since_ms === verdict.since_ms));
+      const item = at < 0 ? this.line(tag) : left.splice(at, 1)[0];
+      item.fill(verdict, when(verdict));
+      return item;
     });
+    const isLost = box.contains(had) && (left.some((item) => item.contains(had)) || had.hidden);
+    for (const item of left) item.remove();
+    arrange(box, items);
+    if (isLost) this.rescue(items.find((item) => item.contains(had)));
+  },
+
+  // Where the focus goes when its button goes away: never to the button of another tenant.
+  rescue(item) {
+    const earlier = document.getElementById("earlier");
+    if (item) item.firstChild.focus({ preventScroll: true });
+    else if (model.earlier.length) { earlier.hidden = false; earlier.firstElementChild.focus({ preventScroll: true }); } else table.grid.focus({ preventScroll: true });
+  },
+
+  line(tag) {
+    const button = (className, text, click) => el("button", { type: "button", class: className, text, on: { click } });
+    const name = button("name", "", () => this.show(item.verdict));
+    name.append(el("bdi", { dir: "ltr" }));
+    const text = el("span"), because = el("span", { class: "because", hidden: "" });
+    const remedy = button("remedy", "limit…", () => detail.limit(item.verdict.group, item.verdict.remedy));
+    const open = (is) => { because.hidden = !is; setAttr(why, "aria-expanded", String(is)); };
+    const why = button("remedy", "why", () => open(because.hidden));
+    open(false);
+    const item = el(tag, {}, name, text, why, remedy, because);
+    item.fill = (verdict, when) => {
+      item.verdict = verdict;
+      const path = visible(verdict.group);
+      setText(name.firstChild, path);
+      setText(text, verdict.text + when);
+      why.hidden = !verdict.why;
+      setAttr(why, "aria-label", `why ${path}`);
+      if (why.hidden) open(false);
+      setText(because, verdict.why);
+      remedy.hidden = !verdict.remedy || verdict.ended_ms !== undefined;
+      setAttr(remedy, "aria-label", `limit ${path}`);
+    };
+    return item;
   },
 
   show({ group, ended_ms }) {

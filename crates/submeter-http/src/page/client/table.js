@@ -3,6 +3,9 @@
 // Characters of the second line on a phone.
 const SUB_MOST = 44;
 
+// A little longer than rows take to their new places.
+const GLIDE_MS = 360;
+
 const table = {
   rows: [], nodes: new Map(), focus: null, hoverUntil: 0, structure: true,
 
@@ -39,20 +42,22 @@ const table = {
     this.fit();
   },
 
-  // Shows the columns that fit: later ones are dropped first, and refusals last. A phone shows the
-  // first, and the others below the name.
+  // Shows the columns that fit: later ones are dropped first, and refusals last but for the one that
+  // rows are sorted by. A phone shows the first, and the others below the name.
   fit() {
     if (!model.views) return;
     const gap = 18, name = 230;
     const wide = (column) => Math.max(column.as.width, 48 + column.title.length * 7) + (column.bound ? 70 : 0);
     const { columns } = model;
     const phone = matchMedia("(max-width: 720px)").matches;
-    let room = this.grid.clientWidth - 26 - name - gap - wide(columns[0]);
-    const fits = (column, i) => i === 0 || !phone && (room -= gap + wide(column)) >= 0;
-    const isFirst = (i) => i === 0 || columns[i].of;
-    const shown = columns.map((column, i) => isFirst(i) && fits(column, i));
-    columns.forEach((column, i) => { shown[i] ||= !isFirst(i) && (i === 0 || shown.slice(1, i).every((is, at) => is || isFirst(at + 1))) && fits(column, i); });
-    columns.forEach((column, i) => { for (const cell of this.grid.querySelectorAll(`.v${i}`)) cell.classList.toggle("bound-column", Boolean(column.bound) && !phone); });
+    // The column that explains the order of the rows comes before all others but the first.
+    const rank = (column) => column === columns[0] ? 0 : column.key === model.sort.key ? 1 : column.of ? 2 : 3;
+    const ranked = columns.slice().sort((a, b) => rank(a) - rank(b));
+    let room = this.grid.clientWidth - 26 - name;
+    const last = ranked.findIndex((column, i) => i > 0 && phone || (room -= gap + wide(column)) < 0 && i > 0);
+    const fitting = new Set(last < 0 ? ranked : ranked.slice(0, last));
+    const shown = columns.map((column) => fitting.has(column));
+    columns.forEach((column, i) => { for (const cell of this.grid.querySelectorAll(`.v${i}`)) cell.classList.toggle("bound-column", Boolean(column.bound)); });
     const off = shown.map((is, i) => is ? "" : `.v${i}`).filter(Boolean).join(",");
     const tracks = columns.filter((_, i) => shown[i]).map((column) => wide(column) + "px").join(" ");
     setText(this.sheet, (phone ? "" : `.head, .r { grid-template-columns: minmax(0, 1fr) ${tracks}; }`) + (off ? `${off} { display: none; }` : ""));
@@ -62,6 +67,7 @@ const table = {
     const sort = model.sort;
     model.sort = { key, down: down !== undefined ? down : sort.key === key ? !sort.down : key !== "name" };
     this.showSort();
+    this.fit();
     this.hoverUntil = 0;
     this.refresh(true);
   },
@@ -128,6 +134,10 @@ const table = {
     this.first = first;
     this.box.classList.toggle("glide", calm);
     const seen = new Set();
+    const place = (node, at) => {
+      node.style.transform = `translateY(${at * height}px)`;
+      setAttr(node, "aria-rowindex", at + 2);
+    };
     for (let i = first; i < last; i++) {
       const group = this.rows[i];
       let node = this.nodes.get(group.id);
@@ -138,18 +148,24 @@ const table = {
         this.box.append(node);
       }
       seen.add(group.id);
-      node.style.transform = `translateY(${i * height}px)`;
-      setAttr(node, "aria-rowindex", i + 2);
+      place(node, i);
       fillRow(node, group);
     }
     for (const [id, node] of this.nodes) {
+      if (seen.has(id)) continue;
       // The focused row stays, or the keyboard would lose its place on scrolling.
-      if (seen.has(id) || (node === document.activeElement && model.groups.get(id) === node.group && this.rows.includes(node.group))) continue;
+      const at = node === document.activeElement && model.groups.get(id) === node.group ? this.rows.indexOf(node.group) : -1;
+      if (at >= 0) { place(node, at); continue; }
       node.remove();
       this.nodes.delete(id);
     }
     setAttr(this.grid, "aria-rowcount", this.rows.length + 1);
     this.tabStop();
+    // After the rows have glided, and nobody scrolls: a node that is moved stops at once.
+    clearTimeout(this.arranging);
+    this.arranging = setTimeout(() => {
+      arrange(this.box, [...this.nodes.values()].sort((a, b) => a.getAttribute("aria-rowindex") - b.getAttribute("aria-rowindex")));
+    }, GLIDE_MS);
   },
 
   // One row takes part in the tab order; the arrows move from there.
@@ -248,7 +264,7 @@ function fillRow(node, group) {
   setText(part.kids, parent && folded ? format.exact(group.kids.length)[0] : "");
   const mark = news.marks.get(group.id) || "";
   setText(part.mark, mark);
-  setAttr(part.mark, "data-mark", mark || null);
+  for (const name of ["data-mark", "title"]) setAttr(part.mark, name, mark || null);
   part.dot.className = "dot " + band.colour(group);
   // On a phone, below the name: whatever is out of the ordinary, the use of each limit, that of the
   // first figure, which is beside the name, and the rest.

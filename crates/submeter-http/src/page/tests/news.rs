@@ -166,24 +166,25 @@ fn names_are_shown_as_the_library_shows_them() {
 #[test]
 fn a_name_turns_no_sentence_around() {
     run(r"
-        const made = () => ({ children: [], append(c) { this.children.push(c); }, classList: { toggle() {} } });
+        const made = (tag, ...children) => ({ tag, children, append(...more) { children.push(...more); }, contains: () => false,
+            classList: { toggle() {} }, get firstChild() { return this.children[0]; } });
         const by = { news: made(), 'news-said': made(), earlier: { lastElementChild: made() } };
-        globalThis.document = { getElementById: (id) => by[id] };
-        globalThis.setText = (node, text) => { node.text = text; };
+        globalThis.document = { getElementById: (id) => by[id], activeElement: null };
+        globalThis.setText = (node, text) => { node.text = plain(text); };
+        globalThis.arrange = (box, nodes) => { box.children = nodes; };
         globalThis.setAttr = (node, name, value) => { node[name] = value; };
-        globalThis.el = (tag, _, ...children) => ({ tag, children,
-            get firstChild() { return this.children[0]; }, get lastChild() { return this.children.at(-1); } });
+        globalThis.el = (tag, _, ...children) => made(tag, ...children);
         const names = ['\u202e acme-bank', 'ac\u200bme', 'acme', 'acme '];
         const view = { key: 'r', title: 'Requests/s', shape: 'rate', place: 'headline' };
         model.full({ groups: [[0, null, '', [0]], ...names.map((n, i) => [i + 1, 0, n, [4 - i]])],
             lines: [], process: [], server: {}, schema: [], views: [view], number: 0, at_ms: 9000,
-            verdicts: [{ kind: 'waits', group: '/\u202e acme-bank', text: ' waits 9 ms.', short: ' waits.', why: '\u202ewhy' }],
+            verdicts: [{ kind: 'waits', group: '/\u202e acme-bank', text: ' waits 9 ms.', short: ' waits.', why: '\u202ewhy 9\u00a0ms' }],
             marks: [[1, 'waits'], [1, 'refused'], [2, 'bursts']],
             earlier: [{ kind: 'bursts', group: '/acme', text: ' burst.', since_ms: 1000, ended_ms: 4000 }] });
         news.paint();
-        const [name, text] = by.news.children[0].children;
+        const [name, text, , , why] = by.news.children[0].children;
         assert.deepEqual([name.firstChild.tag, name.firstChild.text, text.text], ['bdi', '/\\u{202e} acme-bank', ' waits 9 ms.']);
-        assert.equal(by.news.title, '\\u{202e}why');
+        assert.equal(why.text, '\\u{202e}why 9\u00a0ms', 'a sentence, not a name');
         assert.equal(by['news-said'].text, '/\\u{202e} acme-bank waits.');
         assert.match(by.earlier.lastElementChild.children[0].children[1].text, /^ burst\. \d/);
         assert.deepEqual([...news.marks], [[1, 'waits'], [2, 'bursts']], 'the worst of each');
