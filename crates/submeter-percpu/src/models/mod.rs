@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::atomic::take_sites;
 
 mod bound;
+mod cpu;
 mod in_flight;
 mod kept;
-mod kept_cpu;
 mod sequences;
 
 /// Runs the interleavings of a model with at most three preemptions. That is enough to find each of
