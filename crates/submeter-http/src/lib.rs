@@ -160,7 +160,6 @@
 mod admission;
 mod body;
 mod holding;
-mod in_group_of;
 mod meter;
 mod metrics;
 #[cfg(feature = "page")]
