@@ -232,10 +232,11 @@ mod tests {
     use http::{StatusCode, header};
     use http_body_util::Full;
     use submeter::switch::InGroup;
-    use submeter::{Schema, Tree};
+    use submeter::{Count, Schema, Tree};
     use tower::{ServiceBuilder, ServiceExt, service_fn};
 
     use super::*;
+    use crate::{QuotaLayer, RateLayer};
 
     fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
         future.poll(&mut Context::from_waker(Waker::noop()))
@@ -328,5 +329,30 @@ mod tests {
         let service = ServiceBuilder::new().layer(layer).service(service_fn(handler));
         let answer = service.oneshot(Request::new(())).in_group(tree.root()).await;
         assert_eq!(answer.expect("an answer").status(), StatusCode::SERVICE_UNAVAILABLE);
+    }
+
+    /// Each layer can answer for itself around those whose bodies hold something.
+    #[tokio::test]
+    async fn layers_that_refuse_stack_in_any_order() {
+        let mut schema = Schema::builder();
+        let limit = schema.rate_limit("requests", "Requests let in");
+        let in_flight = schema.quota::<Count>("in_flight", "Requests under way");
+        let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+        let handler = |_| async { Ok::<_, Infallible>(Response::new(String::from("served"))) };
+        let (rate, quota) = (RateLayer::new(limit), QuotaLayer::new(in_flight, 1));
+        let queue = AdmissionLayer::new(Admission::new(1));
+        let one = ServiceBuilder::new().layer(rate).layer(quota.clone()).layer(queue.clone());
+        let other = ServiceBuilder::new().layer(queue).layer(quota).layer(rate);
+        let ask = || Request::new(());
+        for (limit, status) in [(None, 200), (Some(0), 429)] {
+            tree.root().set_limit(in_flight, limit);
+            let one = one.clone().service(service_fn(handler)).oneshot(ask());
+            let other = other.clone().service(service_fn(handler)).oneshot(ask());
+            let answer = one.in_group(tree.root()).await.expect("an answer");
+            assert_eq!(answer.status().as_u16(), status);
+            drop(answer);
+            let answer = other.in_group(tree.root()).await.expect("an answer");
+            assert_eq!(answer.status().as_u16(), status);
+        }
     }
 }

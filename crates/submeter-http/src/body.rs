@@ -6,9 +6,9 @@ use std::task::{Context, Poll, ready};
 use bytes::Buf;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
+use submeter::switch::{InGroupOf, Keeper};
 use submeter::{Bytes, Counter, Group};
 
-use super::in_group_of::{InGroupOf, Keeper};
 use super::meter::{End, Exchange};
 
 pin_project! {

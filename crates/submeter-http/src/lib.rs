@@ -161,7 +161,6 @@ mod admission;
 mod body;
 mod group;
 mod holding;
-mod in_group_of;
 mod meter;
 mod metrics;
 #[cfg(feature = "page")]

@@ -9,10 +9,10 @@ use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body::Body;
 use pin_project_lite::pin_project;
 use submeter::Group;
+use submeter::switch::{InGroupOf, Keeper};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::in_group_of::{InGroupOf, Keeper};
 use super::{HttpMetrics, MeteredBody};
 
 /// Handles and counts each request in the group that a function finds for it.
@@ -238,9 +238,9 @@ impl Exchange {
     }
 }
 
-impl Keeper for Option<Exchange> {
+impl Keeper for Exchange {
     fn group(&self) -> Option<&Group> {
-        self.as_ref().map(Exchange::group)
+        Some(&self.group)
     }
 }
 

@@ -12,15 +12,10 @@ use futures_util::{StreamExt, stream};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Empty, Full, StreamBody};
-use submeter::admission::Admission;
-use submeter::switch::InGroup;
 use submeter::{Bytes as InBytes, Count, Counter, Group, Nanoseconds, Rate, Schema, Tree, switch};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
-use crate::{
-    AdmissionLayer, GroupLayer, HttpMetrics, MeterLayer, MeteredBody, QuotaLayer, RateLayer,
-    refused,
-};
+use crate::{GroupLayer, HttpMetrics, MeterLayer, MeteredBody, RateLayer, refused};
 
 /// Computes until the thread has used `time` on a CPU.
 fn burn(time: Duration) {
@@ -535,31 +530,6 @@ fn a_throttled_request_is_told_when_to_retry() {
     let gone =
         block_on(web.take(requests, 1, |_| pending::<()>())).expect_err("nobody waits there");
     assert_eq!(refused(gone).status(), StatusCode::GONE);
-}
-
-/// Each layer can answer for itself around those whose bodies hold something.
-#[test]
-fn layers_that_refuse_stack_in_any_order() {
-    let mut schema = Schema::builder();
-    let limit = schema.rate_limit("requests", "Requests let in");
-    let in_flight = schema.quota::<Count>("in_flight", "Requests under way");
-    let tree = Tree::new(schema.build().expect("valid")).expect("address space");
-    let handler = |_| async { Ok::<_, Infallible>(Response::new(String::from("served"))) };
-    let (rate, quota) = (RateLayer::new(limit), QuotaLayer::new(in_flight, 1));
-    let queue = AdmissionLayer::new(Admission::new(1));
-    let one = ServiceBuilder::new().layer(rate).layer(quota.clone()).layer(queue.clone());
-    let other = ServiceBuilder::new().layer(queue).layer(quota).layer(rate);
-    let ask = || request("/", Empty::<&[u8]>::new());
-    for (limit, status) in [(None, 200), (Some(0), 429)] {
-        tree.root().set_limit(in_flight, limit);
-        let one = one.clone().service(service_fn(handler)).oneshot(ask());
-        let other = other.clone().service(service_fn(handler)).oneshot(ask());
-        let answer = block_on(one.in_group(tree.root())).expect("infallible");
-        assert_eq!(answer.status().as_u16(), status);
-        drop(answer);
-        let answer = block_on(other.in_group(tree.root())).expect("infallible");
-        assert_eq!(answer.status().as_u16(), status);
-    }
 }
 
 /// Requests over the rate are answered, counted and not served.

@@ -55,6 +55,8 @@ pub mod storage;
 
 #[cfg(not(loom))]
 mod backend;
+#[cfg(not(loom))]
+pub mod clock;
 #[cfg(any(test, not(loom)))]
 mod limits;
 #[cfg(all(test, loom))]
@@ -65,8 +67,6 @@ mod overflow;
 #[path = "../tests/it/stop.rs"]
 mod stop;
 mod sync;
-#[cfg(not(loom))]
-mod uptime;
 #[cfg(any(test, not(loom)))]
 pub mod wake;
 #[cfg(any(test, not(loom)))]

@@ -99,6 +99,42 @@ impl<T> ProcessMutex<T> {
     }
 }
 
+/// State under a lock, of which a forked child keeps only what holds there too: before its first
+/// use, it begins anew.
+#[derive(Debug)]
+pub struct PerProcess<T>(ProcessMutex<Since<T>>);
+
+#[derive(Debug)]
+struct Since<T> {
+    /// The generation of the process that used it last.
+    generation: u32,
+    state: T,
+}
+
+impl<T> PerProcess<T> {
+    /// Makes the state of this process.
+    pub fn new(state: T) -> PerProcess<T> {
+        // Forks are noticed before the number is read.
+        watch();
+        PerProcess(ProcessMutex::new(Since { generation: generation(), state }))
+    }
+
+    /// Calls `act` with the state; before that, once in each forked child, `begin_anew`. `None`
+    /// when a fork left a thread behind that holds the lock: then the state is unusable here.
+    pub fn with<R>(
+        &self,
+        begin_anew: impl FnOnce(&mut T),
+        act: impl FnOnce(&mut T) -> R,
+    ) -> Option<R> {
+        let mut since = self.0.lock_unless_abandoned()?;
+        if !is(since.generation) {
+            begin_anew(&mut since.state);
+            since.generation = generation();
+        }
+        Some(act(&mut since.state))
+    }
+}
+
 /// A lock for many readers or one writer.
 #[derive(Debug)]
 pub struct ProcessRwLock<T> {

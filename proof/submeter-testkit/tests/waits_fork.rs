@@ -181,3 +181,28 @@ fn a_forked_childs_release_wakes_no_parents_task() {
     drop(group);
     assert_eq!(times(&of_parent), 1);
 }
+
+/// A place that a child gives back goes to a task of the child.
+#[test]
+fn a_forked_childs_place_goes_to_its_own_task() {
+    let _alone = alone();
+    let tree = Tree::new(Schema::builder().build().expect("no names")).expect("a tree");
+    let group = tree.create("/acme").expect("room");
+    let admission = Admission::new(1);
+    let mut held = Some(admission.try_acquire(&group).expect("free"));
+    let (of_parent, waker) = woken();
+    let mut waiting = pin!(admission.acquire(&group));
+    assert!(waiting.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    assert!(fork::in_a_fork(|| {
+        let (of_child, waker) = woken();
+        let mut own = pin!(admission.acquire(&group));
+        let mut context = Context::from_waker(&waker);
+        let waits = own.as_mut().poll(&mut context).is_pending();
+        held = None;
+        let is_told = times(&of_child) == 1 && times(&of_parent) == 0;
+        waits && is_told && own.poll(&mut context).is_ready()
+    }));
+    assert_eq!(times(&of_parent), 0);
+    drop(held);
+    assert_eq!(times(&of_parent), 1);
+}

@@ -14,7 +14,6 @@ use super::overflows::Overflows;
 use super::setter::Setter;
 use crate::models::{explore, witness};
 use crate::overflow::batch_overflow;
-use crate::sync::atomic::{AtomicI64, Ordering};
 
 /// The word of one CPU.
 #[derive(Default)]
@@ -95,53 +94,6 @@ fn loom_counter_sum_is_not_off_by_a_fold() {
         assert!([1, 4, 7].contains(&sum), "{sum}");
         adders.into_iter().for_each(|adder| adder.join().unwrap());
         counter.must_hold(7);
-    });
-}
-
-/// Finds that a sum over folded words is off by a fold.
-///
-/// The rejected design: a word is folded into the shared part, and a sum adds both.
-#[test]
-#[should_panic(expected = "off by a fold")]
-fn loom_counter_finds_a_sum_off_by_a_fold() {
-    explore(|| {
-        let (word, shared) = (Arc::new(AtomicI64::new(1)), Arc::new(AtomicI64::new(0)));
-        let folder = thread::spawn({
-            let (word, shared) = (Arc::clone(&word), Arc::clone(&shared));
-            move || {
-                shared.fetch_add(word.swap(0, Ordering::SeqCst), Ordering::SeqCst);
-            }
-        });
-        let sum = shared.load(Ordering::SeqCst) + word.load(Ordering::SeqCst);
-        folder.join().unwrap();
-        assert_eq!(sum, 1, "off by a fold");
-    });
-}
-
-/// Finds that looking before adding exceeds the limit.
-///
-/// The mistake, as made by Linux: look at the sum and what the words may hide, then add.
-#[test]
-#[should_panic(expected = "the limit is exceeded")]
-fn loom_limited_finds_a_look_before_the_add() {
-    const LIMIT: i64 = 5;
-    explore(|| {
-        let counter = Arc::new(Counter::default());
-        let try_add = |counter: &Counter, cpu: usize, n: i64| {
-            let high = counter.overflows.0.read(|| 2 * MASK, MASK + 1).high();
-            let fits = high + n <= LIMIT;
-            if fits {
-                counter.add(cpu, n);
-            }
-            fits
-        };
-        let adder = thread::spawn({
-            let counter = Arc::clone(&counter);
-            move || try_add(&counter, 0, 3)
-        });
-        let own = try_add(&counter, 1, 3);
-        let granted = 3 * (i64::from(own) + i64::from(adder.join().unwrap()));
-        assert!(granted <= LIMIT, "the limit is exceeded: {granted}");
     });
 }
 

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::iter::successors;
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::common::Common;
 use super::leaf::Leaf;
@@ -13,6 +12,7 @@ use super::pressure::Meter;
 use super::tree;
 use super::wait::SharedQueue;
 use super::{Inside, StockRows, fold};
+use crate::clock::Uptime;
 use crate::process_lock::ProcessMutex;
 use crate::storage::Area;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -121,8 +121,8 @@ pub(super) struct Tree {
     common: Common,
     open: ProcessMutex<Open>,
     waiting: SharedQueue<Arc<NodeInner>>,
-    /// The time from which stalls are measured.
-    made: Instant,
+    /// The clock that stalls are measured by.
+    uptime: Uptime,
     /// Whether a limit was ever soft.
     pub(super) has_soft: AtomicBool,
 }
@@ -163,9 +163,9 @@ impl LimitNode {
         let (area, common) = (area.clone(), Common::new());
         let open = ProcessMutex::new(Open::default());
         let waiting = SharedQueue::new();
-        let made = Instant::now();
+        let uptime = Uptime::begin();
         let has_soft = AtomicBool::new(false);
-        LimitNode::new(Arc::new(Tree { area, common, open, waiting, made, has_soft }), None)
+        LimitNode::new(Arc::new(Tree { area, common, open, waiting, uptime, has_soft }), None)
     }
 
     /// Creates a group below this one, without a limit. Do not call it in signal handlers: it
@@ -303,9 +303,9 @@ impl NodeInner {
         self.level.held() > 0
     }
 
-    /// Returns the time in nanoseconds since the tree was made.
+    /// Returns the time in nanoseconds.
     pub(super) fn now(&self) -> u64 {
-        u64::try_from(self.tree.made.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        self.tree.uptime.now_ns()
     }
 
     pub(super) fn is_below(&self, level: &Level) -> bool {

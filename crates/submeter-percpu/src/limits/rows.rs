@@ -17,9 +17,9 @@ use super::stock::Stock;
 use crate::backend::gated::GatedWord;
 use crate::backend::locked::{self, LockedWord};
 use crate::backend::rseq::ATTEMPTS;
+use crate::clock::Uptime;
 use crate::storage::{Area, Words};
 use crate::sync::atomic::{AtomicI64, Ordering};
-use crate::uptime;
 
 const OPEN: i64 = 1 << 62;
 
@@ -30,6 +30,7 @@ pub(crate) struct StockRows {
     word: GatedWord,
     /// Boxed, since most machines have sequences.
     locked: Option<Box<Locked>>,
+    uptime: Uptime,
 }
 
 /// The stand-in for sequences.
@@ -43,22 +44,22 @@ impl StockRows {
     /// # Errors
     /// When the area has no word left; see [`without_words`](Self::without_words).
     pub(crate) fn new(area: &Area) -> io::Result<StockRows> {
-        uptime::begin();
+        let uptime = Uptime::begin();
         if area.rseq().is_some() {
             // A charge in a handler may lead to a fold.
             barrier::prepare();
-            return Ok(StockRows { word: GatedWord::new(area)?, locked: None });
+            return Ok(StockRows { word: GatedWord::new(area)?, locked: None, uptime });
         }
         let block = area.word()?;
         let word = Some((block.locked_word(0), block.hint(), block.into_words()));
-        Ok(StockRows { word: GatedWord::inert(), locked: Some(Box::new(Locked { word })) })
+        let locked = Some(Box::new(Locked { word }));
+        Ok(StockRows { word: GatedWord::inert(), locked, uptime })
     }
 
     /// Makes stock that is never open, for a leaf that has no words.
     pub(crate) fn without_words(area: &Area) -> StockRows {
-        uptime::begin();
         let locked = area.rseq().is_none().then(|| Box::new(Locked { word: None }));
-        StockRows { word: GatedWord::inert(), locked }
+        StockRows { word: GatedWord::inert(), locked, uptime: Uptime::begin() }
     }
 
     /// Returns the number of words.
@@ -156,6 +157,6 @@ impl Stock for StockRows {
     }
 
     fn now_ms(&self) -> u32 {
-        uptime::get().as_millis() as u32
+        self.uptime.now().as_millis() as u32
     }
 }

@@ -16,14 +16,11 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
 
-#[cfg(not(loom))]
-use submeter_sys::fork;
-
 use super::level::{Cause, Effects, Level, LimitMode, Refusal};
 use super::path::Path;
 use super::tree::decide;
 #[cfg(not(loom))]
-use crate::process_lock::ProcessMutex;
+use crate::process_lock::PerProcess;
 #[cfg(not(loom))]
 use crate::wake::wake_all;
 
@@ -393,14 +390,7 @@ impl<P: Path> Entry<P> {
 /// A queue that threads, forks and signal handlers share.
 #[cfg(not(loom))]
 pub(crate) struct SharedQueue<P> {
-    waiting: ProcessMutex<Waiting<P>>,
-}
-
-#[cfg(not(loom))]
-struct Waiting<P> {
-    queue: Queue<P>,
-    /// The fork generation in which they began to wait.
-    since: u32,
+    waiting: PerProcess<Queue<P>>,
 }
 
 /// What the calling thread holds of a queue.
@@ -432,8 +422,7 @@ impl Drop for LetsGo {
 #[cfg(not(loom))]
 impl<P: Path> SharedQueue<P> {
     pub(crate) fn new() -> SharedQueue<P> {
-        let waiting = Waiting { queue: Queue::default(), since: fork::generation() };
-        SharedQueue { waiting: ProcessMutex::new(waiting) }
+        SharedQueue { waiting: PerProcess::new(Queue::default()) }
     }
 
     /// Calls `change` with the queue, which is empty in a forked child at first: the parent's
@@ -449,13 +438,7 @@ impl<P: Path> SharedQueue<P> {
         }
         HAS.set(Has::Lock);
         let lets_go = LetsGo;
-        let changed = self.waiting.lock_unless_abandoned().map(|mut waiting| {
-            if !fork::is(waiting.since) {
-                waiting.queue.forget_waiting();
-                waiting.since = fork::generation();
-            }
-            change(&mut waiting.queue)
-        });
+        let changed = self.waiting.with(Queue::forget_waiting, change);
         let missed = HAS.get() == Has::Missed;
         drop(lets_go);
         if missed {

@@ -6,7 +6,7 @@
 use loom::sync::Arc;
 use loom::thread;
 
-use super::kept_cpu::{Cpu, Flusher};
+use super::cpu::{Cpu, Flusher, Mistake};
 use super::{Note, either_first, explore, explore_apart, witness};
 use crate::pending::Numbers;
 use crate::sync::atomic::Ordering;
@@ -256,18 +256,6 @@ fn loom_kept_a_line_let_go_is_found_again() {
 #[should_panic(expected = "a returned update was not found")]
 fn loom_kept_finds_a_line_let_go_by_a_look() {
     explore(a_line_that_is_let_go_unmarked::<true>);
-}
-
-/// A mistake of a flush that stores totals for readers, or of a reader.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Mistake {
-    None,
-    /// The flush lets readers compare before the totals are stored.
-    EndsBeforeTheTotals,
-    /// The flush records the contents of a line before it tells readers.
-    NotesBeforeItBegins,
-    /// The reader counts marks before it checks whether a flush is running.
-    CountsOutside,
 }
 
 /// Line 0 is kept. Updates come before or during a partial flush, which leaves line 1, and finds

@@ -1,4 +1,4 @@
-//! Models of the alternatives to marks, and of the requirements of marks, each with its mistake.
+//! Models of what marks and bounds require, each with its mistake.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p submeter-percpu --lib loom_`
 
@@ -12,10 +12,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::atomic::take_sites;
 
 mod bound;
+mod cpu;
 mod in_flight;
 mod kept;
-mod kept_cpu;
-mod linked;
 mod sequences;
 
 /// Runs the interleavings of a model with at most three preemptions. That is enough to find each of

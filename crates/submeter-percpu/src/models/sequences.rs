@@ -6,112 +6,34 @@
 //! and loom also tries things that no handler could do. The barrier waits for the section under
 //! way. The marks are the real ones.
 
-use loom::sync::{Arc, Mutex};
+use loom::sync::Arc;
 use loom::thread;
 
+use super::cpu::{Cpu, Flusher, Mistake};
 use super::{explore, witness};
-use crate::dirty::DirtyBits;
-use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-
-/// One CPU's word and its marks.
-///
-/// `BARRIER`: a flush issues it between taking marks and reading words. `INSIDE`: the mark is
-/// tested in the section that counts. Without either, an update gets lost.
-struct Cpu<const BARRIER: bool, const INSIDE: bool> {
-    section: Mutex<()>,
-    word: AtomicI64,
-    lines: [AtomicU64; 1],
-    summary: [AtomicU64; 1],
-    linking: AtomicU64,
-    tally: AtomicU64,
-}
-
-/// Each flush makes at most one attempt fail.
-const ATTEMPTS: usize = 3;
-
-impl<const BARRIER: bool, const INSIDE: bool> Cpu<BARRIER, INSIDE> {
-    fn new() -> Arc<Self> {
-        Arc::new(Cpu {
-            section: Mutex::new(()),
-            word: AtomicI64::new(0),
-            lines: [AtomicU64::new(0)],
-            summary: [AtomicU64::new(0)],
-            linking: AtomicU64::new(0),
-            tally: AtomicU64::new(0),
-        })
-    }
-
-    fn row(&self) -> DirtyBits<'_> {
-        let Cpu { lines, summary, linking, tally, .. } = self;
-        DirtyBits { lines, summary, linking, tally }
-    }
-
-    fn is_dirty(&self) -> bool {
-        // Relaxed: the sequence's plain load.
-        self.lines[0].load(Ordering::Relaxed) & 1 == 1
-    }
-
-    fn update(&self) {
-        for _ in 0..ATTEMPTS {
-            if self.try_add() {
-                return;
-            }
-            // Outside any section, like the real one: a handler may come between its steps.
-            self.row().mark(0);
-        }
-        panic!("more attempts than flushes");
-    }
-
-    fn try_add(&self) -> bool {
-        let before = self.is_dirty();
-        let _section = self.section.lock().expect("no panic inside");
-        let marked = if INSIDE { self.is_dirty() } else { before };
-        if marked {
-            // Relaxed, both: plain, by the only CPU that writes it.
-            self.word.store(self.word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        }
-        marked
-    }
-
-    /// Returns the count since `last`.
-    fn flush(&self, last: &mut i64) -> i64 {
-        let mut marked = false;
-        self.row().take_lines(64, |_| marked = true);
-        if !marked {
-            return 0;
-        }
-        if BARRIER {
-            drop(self.section.lock().expect("no panic inside"));
-        }
-        // SeqCst: as in the real one.
-        let now = self.word.load(Ordering::SeqCst);
-        let found = now - *last;
-        *last = now;
-        found
-    }
-}
 
 /// An update, its handler's update, and a concurrent flush; then a flush that must find the rest,
 /// and one more update that the last flush must find.
-fn updates_and_a_remote_flush<const BARRIER: bool, const INSIDE: bool>() {
-    let cpu = Cpu::<BARRIER, INSIDE>::new();
+fn updates_and_a_remote_flush(mistake: Mistake) {
+    let cpu = Cpu::with(mistake);
     let both = [(); 2].map(|()| {
         let cpu = Arc::clone(&cpu);
-        thread::spawn(move || cpu.update())
+        thread::spawn(move || cpu.update(0))
     });
-    let (mut last, mut total) = (0, 0);
-    total += cpu.flush(&mut last);
-    witness("a flush that finds one of two updates", total == 1);
+    let mut flusher = Flusher::default();
+    cpu.flush(&mut flusher);
+    witness("a flush that finds one of two updates", flusher.total == 1);
     both.into_iter().for_each(|update| update.join().expect("no panic"));
-    total += cpu.flush(&mut last);
-    assert_eq!(total, 2, "a returned update was not found");
-    cpu.update();
-    assert_eq!(cpu.flush(&mut last), 1, "an update after both was not found");
+    cpu.flush(&mut flusher);
+    assert_eq!(flusher.total, 2, "a returned update was not found");
+    cpu.update(0);
+    cpu.flush(&mut flusher);
+    assert_eq!(flusher.total, 3, "an update after both was not found");
 }
 
 #[test]
 fn loom_rstat_4_and_5_nothing_is_stuck_or_lost() {
-    explore(updates_and_a_remote_flush::<true, true>);
+    explore(|| updates_and_a_remote_flush(Mistake::None));
 }
 
 /// Finds that a flush without the barrier loses an update.
@@ -120,7 +42,7 @@ fn loom_rstat_4_and_5_nothing_is_stuck_or_lost() {
 #[test]
 #[should_panic(expected = "a returned update was not found")]
 fn loom_rstat_4_finds_a_flush_without_a_barrier() {
-    explore(updates_and_a_remote_flush::<false, true>);
+    explore(|| updates_and_a_remote_flush(Mistake::FlushesWithoutBarrier));
 }
 
 /// Finds that a test before the section loses an update.
@@ -129,5 +51,5 @@ fn loom_rstat_4_finds_a_flush_without_a_barrier() {
 #[test]
 #[should_panic(expected = "a returned update was not found")]
 fn loom_rstat_5_finds_a_look_before_the_section() {
-    explore(updates_and_a_remote_flush::<true, false>);
+    explore(|| updates_and_a_remote_flush(Mistake::LooksBeforeTheSection));
 }

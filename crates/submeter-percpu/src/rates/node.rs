@@ -4,10 +4,10 @@ use std::fmt;
 
 use super::bucket::{self, Bucket};
 use super::path;
-use super::{InvalidRateError, InvalidWeightError, Rate, TestClock};
+use super::{InvalidRateError, InvalidWeightError, Rate};
 use crate::LimitMode;
+use crate::clock::Clock;
 use crate::process_lock::ProcessMutex;
-use crate::uptime;
 
 /// A token bucket: a limit on the amount that all threads together may take per time.
 ///
@@ -33,8 +33,7 @@ pub struct TokenBucket {
     bucket: Bucket,
     /// Held while a rate is set.
     setting: ProcessMutex<()>,
-    /// Used instead of the system's clock.
-    clock: Option<TestClock>,
+    clock: Clock,
 }
 
 /// A refusal of a take by a rate.
@@ -69,15 +68,15 @@ impl TokenBucket {
     /// Creates a bucket without a rate, which refuses nothing.
     #[must_use]
     pub fn new() -> TokenBucket {
-        uptime::begin();
-        TokenBucket { bucket: Bucket::new(), setting: ProcessMutex::new(()), clock: None }
+        TokenBucket::with_clock(Clock::default())
     }
 
-    /// Creates a bucket that uses a test's clock. All buckets of one take must have the same clock:
-    /// that of the lowest one is used.
+    /// Creates a bucket that uses this clock, such as a reference to a test's. All buckets of one
+    /// take must have the same clock: that of the lowest one is used.
     #[must_use]
-    pub fn with_clock(clock: &TestClock) -> TokenBucket {
-        TokenBucket { clock: Some(clock.clone()), ..TokenBucket::new() }
+    pub fn with_clock(clock: impl Into<Clock>) -> TokenBucket {
+        let (bucket, setting) = (Bucket::new(), ProcessMutex::new(()));
+        TokenBucket { bucket, setting, clock: clock.into() }
     }
 
     /// Sets or removes the rate. The amount that can be taken stays, up to the new burst; with the
@@ -92,7 +91,7 @@ impl TokenBucket {
     pub fn set_rate(&self, rate: Option<Rate>) -> Result<(), InvalidRateError> {
         let terms = rate.map(Rate::terms).transpose()?;
         let _setting = self.setting.lock();
-        self.bucket.set(terms, self.now_ns());
+        self.bucket.set(terms, self.clock.now_ns());
         Ok(())
     }
 
@@ -115,7 +114,7 @@ impl TokenBucket {
     /// [spent](TokenBucket::spend) that has still to be earned; `None` without a rate.
     #[must_use]
     pub fn balance(&self) -> Option<i64> {
-        self.bucket.balance(self.now_ns())
+        self.bucket.balance(self.clock.now_ns())
     }
 
     /// Sets the weight with which this level contends for the rate of the level above it, from its
@@ -188,13 +187,6 @@ impl TokenBucket {
         let buckets = levels.clone().map(|level| level.map(|level| &level.bucket));
         path::admit_all(buckets, || now_ns(levels.clone()), over).map_err(Throttled::from)
     }
-
-    #[inline]
-    fn now_ns(&self) -> u64 {
-        let now = self.clock.as_ref().map_or_else(uptime::get, TestClock::elapsed);
-        // Wraps around after centuries.
-        now.as_nanos() as u64
-    }
 }
 
 impl Default for TokenBucket {
@@ -211,5 +203,5 @@ impl fmt::Debug for TokenBucket {
 
 /// Returns the time of a take. There is a bucket, or the time would not be needed.
 fn now_ns<'a>(levels: impl Iterator<Item = Option<&'a TokenBucket>>) -> u64 {
-    levels.flatten().next().map_or(0, TokenBucket::now_ns)
+    levels.flatten().next().map_or(0, |bucket| bucket.clock.now_ns())
 }

@@ -7,9 +7,8 @@ use std::thread::available_parallelism;
 use std::time::Instant;
 
 use submeter_percpu::contain::contain;
-use submeter_percpu::process_lock::ProcessMutex;
+use submeter_percpu::process_lock::PerProcess;
 use submeter_percpu::slots::Slots;
-use submeter_sys::fork;
 
 use super::error::{AdmissionError, Refused, Why};
 use super::fair::Fair;
@@ -19,17 +18,11 @@ use crate::tree::group::Group;
 
 pub(super) struct Shared {
     slots: Slots,
-    line: ProcessMutex<InProcess>,
+    line: PerProcess<Fair>,
     /// Whether work costs what it reports, even where CPU time is measured.
     by_reports: bool,
     /// For the wakers that report kills.
     me: Weak<Shared>,
-}
-
-struct InProcess {
-    fair: Fair,
-    /// The fork generation in which the waiters started to wait.
-    since: u32,
 }
 
 /// The result of an attempt that does not block.
@@ -43,10 +36,9 @@ impl Shared {
     pub(super) fn new(limit: u32, bounds: Bounds, by_reports: bool) -> Arc<Shared> {
         let cpus = available_parallelism().map_or(1, NonZero::get);
         let fair = Fair::new(bounds, cpus.try_into().unwrap_or(u32::MAX));
-        let line = ProcessMutex::new(InProcess { fair, since: fork::generation() });
         Arc::new_cyclic(|me| Shared {
             slots: Slots::new(limit),
-            line,
+            line: PerProcess::new(fair),
             by_reports,
             me: Weak::clone(me),
         })
@@ -59,17 +51,15 @@ impl Shared {
     /// Calls `act` with the line, and carries out the effects after the lock is released. `None` if
     /// the lock was held at a fork and stayed behind.
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut Fair) -> T) -> Option<T> {
-        let mut line = self.line.lock_unless_abandoned()?;
-        if !fork::is(line.since) {
-            line.since = fork::generation();
-            line.fair.forget_waiting(&mut |group| self.watch(group));
-            self.slots.serve(&mut line.fair);
-        }
-        // Before anything is admitted: late work never is.
-        line.fair.tick(Instant::now(), self.slots.used().1);
-        let result = act(&mut line.fair);
-        let effects = line.fair.take_effects();
-        drop(line);
+        let begin_anew = |fair: &mut Fair| {
+            fair.forget_waiting(&mut |group| self.watch(group));
+            self.slots.serve(fair);
+        };
+        let (result, effects) = self.line.with(begin_anew, |fair| {
+            // Before anything is admitted: late work never is.
+            fair.tick(Instant::now(), self.slots.used().1);
+            (act(fair), fair.take_effects())
+        })?;
         carry_out(effects);
         Some(result)
     }
@@ -209,8 +199,8 @@ fn let_go_of(Kept { group, ticket }: Kept) {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        let line = self.line.lock_unless_abandoned();
-        let kept = line.map(|mut line| line.fair.take_kept());
+        // Nothing begins anew at the end.
+        let kept = self.line.with(|_| (), Fair::take_kept);
         kept.into_iter().flatten().for_each(let_go_of);
     }
 }

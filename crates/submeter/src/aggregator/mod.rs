@@ -224,7 +224,7 @@ impl<C: Aggregate> Aggregator<C> {
                 name: name.into(),
                 tree: Arc::downgrade(tree),
                 numbers: Mutex::default(),
-                flushes: Coalescer::new(MergeState::new(), tree.clock().cloned()),
+                flushes: Coalescer::new(MergeState::new(), tree.clock().clone()),
             }),
         }
     }

@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 
+use super::in_group_of::{InGroupOf, Keeper};
 use crate::tree::group::Group;
 
 /// Attaches a group to a future, a stream, a body, or anything else that is polled.
@@ -87,36 +88,21 @@ pin_project! {
     /// ```
     #[must_use = "it does nothing unless it is polled"]
     pub struct Grouped<T> {
-        // `None` while being dropped or taken.
         #[pin]
-        value: Option<T>,
-        group: Option<Group>,
-    }
-
-    impl<T> PinnedDrop for Grouped<T> {
-        fn drop(this: Pin<&mut Self>) {
-            let mut this = this.project();
-            // Not by a shared reference: the value may refer to itself, and write through that
-            // reference.
-            if this.value.as_mut().as_pin_mut().is_some() {
-                // Its values may do work when they are dropped.
-                let _entered = this.group.as_ref().map(Group::enter);
-                this.value.set(None);
-            }
-        }
+        kept: InGroupOf<T, Option<Group>>,
     }
 }
 
 impl<T> Grouped<T> {
     /// Makes a value that is in a group only if there is one.
     pub(crate) fn new(value: T, group: Option<Group>) -> Grouped<T> {
-        Grouped { value: Some(value), group }
+        Grouped { kept: InGroupOf::new(value, group) }
     }
 
     /// Returns the group.
     #[must_use]
     pub fn group(&self) -> Option<&Group> {
-        self.group.as_ref()
+        self.kept.keeper().group()
     }
 
     /// Enters the group, and returns the value with the guard, which is dropped after the poll, or
@@ -124,23 +110,21 @@ impl<T> Grouped<T> {
     #[cfg(any(feature = "futures", feature = "http-body"))]
     #[inline]
     pub(crate) fn enter(self: Pin<&mut Self>) -> (Pin<&mut T>, Option<super::Entered>) {
-        let this = self.project();
-        let entered = this.group.as_ref().map(Group::enter);
-        // It is missing while being dropped or taken, when no reference exists that could poll it,
-        // and in a future that has ended, which must not be polled.
-        (this.value.as_pin_mut().expect("not polled after its end"), entered)
+        let (value, _, entered) = self.project().kept.enter();
+        // Missing only in a future that has ended, which must not be polled.
+        (value.as_pin_mut().expect("not polled after its end"), entered)
     }
 
     /// Returns the value for questions that need no poll.
     #[cfg(any(feature = "futures", feature = "http-body", feature = "rayon"))]
     pub(crate) fn value(&self) -> &T {
-        self.value.as_ref().expect("borrowed while it exists")
+        self.kept.value().expect("borrowed while it exists")
     }
 
     /// Takes the value out.
     #[cfg(feature = "rayon")]
-    pub(crate) fn take(mut self) -> (T, Option<Group>) {
-        (self.value.take().expect("taken once"), self.group.take())
+    pub(crate) fn take(self) -> (T, Option<Group>) {
+        self.kept.take()
     }
 }
 
@@ -148,14 +132,11 @@ impl<F: Future> Future for Grouped<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let mut this = self.project();
-        let _entered = this.group.as_ref().map(Group::enter);
-        let future = this.value.as_mut().as_pin_mut().expect("not polled after its end");
+        let (mut value, _, _entered) = self.project().kept.enter();
+        let future = value.as_mut().as_pin_mut().expect("not polled after its end");
         let polled = future.poll(context);
         if polled.is_ready() {
-            // Before the guard is dropped: otherwise the end of the whole would enter the group
-            // once more.
-            this.value.set(None);
+            value.set(None);
         }
         polled
     }
@@ -163,6 +144,6 @@ impl<F: Future> Future for Grouped<F> {
 
 impl<T> fmt::Debug for Grouped<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Grouped").field("group", &self.group).finish_non_exhaustive()
+        f.debug_struct("Grouped").field("group", &self.group()).finish_non_exhaustive()
     }
 }

@@ -75,6 +75,7 @@ mod counted;
 #[cfg(feature = "futures")]
 mod futures;
 mod grouped;
+mod in_group_of;
 mod levels;
 mod metered;
 #[cfg(feature = "perf")]
@@ -101,6 +102,8 @@ pub use balance::CpuBalance;
 #[cfg(feature = "tokio")]
 pub use counted::Counted;
 pub use grouped::{Grouped, InGroup};
+#[doc(hidden)]
+pub use in_group_of::{InGroupOf, Keeper};
 pub use observe::{Observation, Observer, observe};
 pub use thread::{Checkpoint, Entered, TimeSlice, Yielding};
 pub use updates::{add, adjust, record_many, set};

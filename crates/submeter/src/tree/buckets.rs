@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use once_cell::race::OnceBox;
-use submeter_percpu::{Rate, TestClock, TokenBucket};
+use submeter_percpu::clock::Clock;
+use submeter_percpu::{Rate, TokenBucket};
 
 use crate::metric::schema::Schema;
 
@@ -19,9 +20,9 @@ impl Rates {
         Some(&self.0.get()?[slot])
     }
 
-    pub(crate) fn create(&self, schema: &Schema, clock: Option<&TestClock>) -> &Arc<[TokenBucket]> {
-        let bucket = || clock.map_or_else(TokenBucket::new, TokenBucket::with_clock);
-        let buckets = || schema.rate_limits().map(|_| bucket()).collect();
+    pub(crate) fn create(&self, schema: &Schema, clock: &Clock) -> &Arc<[TokenBucket]> {
+        let buckets =
+            || schema.rate_limits().map(|_| TokenBucket::with_clock(clock.clone())).collect();
         self.0.get_or_init(|| Box::new(buckets()))
     }
 

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use once_cell::race::OnceBox;
+use submeter_percpu::TokenBucket;
+use submeter_percpu::clock::Clock;
 use submeter_percpu::wakers::Wakers;
-use submeter_percpu::{TestClock, TokenBucket};
 
 use crate::metric::schema::Schema;
 use crate::stats::rstat::OtherStats;
@@ -95,11 +96,7 @@ impl Extras {
     }
 
     /// Returns the buckets, after making them.
-    pub(crate) fn make_rates(
-        &self,
-        schema: &Schema,
-        clock: Option<&TestClock>,
-    ) -> &Arc<[TokenBucket]> {
+    pub(crate) fn make_rates(&self, schema: &Schema, clock: &Clock) -> &Arc<[TokenBucket]> {
         self.rates().create(schema, clock)
     }
 

@@ -149,7 +149,7 @@ impl TreeBuilder {
     /// ```
     #[must_use]
     pub fn test_clock(mut self, clock: &TestClock) -> Self {
-        self.simulated.clock = Some(clock.clone());
+        self.simulated.clock = clock.into();
         self
     }
 

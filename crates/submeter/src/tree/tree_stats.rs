@@ -14,7 +14,7 @@ use std::time::Instant;
 use std::time::SystemTime;
 
 use once_cell::race::OnceBox;
-use submeter_percpu::TestClock;
+use submeter_percpu::clock::Clock;
 use submeter_percpu::process_lock::ProcessMutex;
 use submeter_percpu::rcuref::pin;
 
@@ -85,9 +85,9 @@ impl TreeStats {
         &self.first.schema
     }
 
-    /// Returns the test clock, if the tree has one.
-    pub(crate) fn clock(&self) -> Option<&TestClock> {
-        self.simulated.clock.as_ref()
+    /// Returns the clock of rates and ages.
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.simulated.clock
     }
 
     /// Returns the schema as it is now.

@@ -64,6 +64,17 @@ fn a_reading_ages_by_it() {
     assert_eq!(tree.root().read_within(requests, fresh).age, Duration::ZERO);
 }
 
+/// Before its first flush a tree is as old as itself, not as its clock.
+#[test]
+fn a_tree_made_late_is_not_old() {
+    let clock = TestClock::new();
+    clock.advance(5 * SECOND);
+    let (tree, requests, _) = by(&clock);
+    assert_eq!(tree.root().read(requests).age, Duration::ZERO);
+    clock.advance(SECOND);
+    assert_eq!(tree.root().read(requests).age, SECOND);
+}
+
 /// Another tree goes by its own clock, because a program's tests run concurrently.
 #[test]
 fn another_tree_goes_by_its_own() {

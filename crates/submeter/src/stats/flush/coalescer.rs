@@ -5,7 +5,7 @@ use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use submeter_percpu::TestClock;
+use submeter_percpu::clock::Clock;
 use submeter_percpu::pending::Numbers;
 use submeter_percpu::process_lock::ProcessMutex;
 
@@ -27,17 +27,15 @@ pub(crate) struct Coalescer<K, S> {
     begun: Numbers,
     /// The number of the last flush of everything that is complete. Written with `state` locked.
     covered: AtomicU64,
-    /// When that flush began, in ns after `epoch`.
+    /// When that flush began, by `clock`; before the first one, when the coalescer was made.
     as_of_ns: AtomicU64,
-    epoch: Instant,
-    /// The clock that counts the time since `epoch`, in place of the system's.
-    clock: Option<TestClock>,
+    clock: Clock,
 }
 
 /// A flush that began.
 pub(crate) struct Begun {
     pub(crate) number: u64,
-    /// The time in ns after the coalescer was made.
+    /// When, by the coalescer's clock.
     pub(crate) as_of_ns: u64,
     start: Instant,
 }
@@ -49,15 +47,14 @@ impl Begun {
 }
 
 impl<K, S> Coalescer<K, S> {
-    pub(crate) fn new(state: S, clock: Option<TestClock>) -> Coalescer<K, S> {
+    pub(crate) fn new(state: S, clock: Clock) -> Coalescer<K, S> {
         Coalescer {
             births: Waiting::new(),
             deaths: Waiting::new(),
             state: ProcessMutex::new(state),
             begun: Numbers::default(),
             covered: AtomicU64::new(0),
-            as_of_ns: AtomicU64::new(0),
-            epoch: Instant::now(),
+            as_of_ns: AtomicU64::new(clock.now_ns()),
             clock,
         }
     }
@@ -102,10 +99,7 @@ impl<K, S> Coalescer<K, S> {
     /// Begins a flush. Only for the holder of the lock, before it takes any mark.
     pub(crate) fn begin(&self) -> Begun {
         let number = self.begun.begin();
-        let start = Instant::now();
-        let as_of = self.clock.as_ref().map(TestClock::elapsed);
-        let as_of = as_of.unwrap_or_else(|| start.duration_since(self.epoch));
-        Begun { number, as_of_ns: as_of.as_nanos() as u64, start }
+        Begun { number, as_of_ns: self.clock.now_ns(), start: Instant::now() }
     }
 
     /// Notes that a flush of everything is complete. Only for the holder of the lock, after it has
@@ -119,9 +113,9 @@ impl<K, S> Coalescer<K, S> {
 
     // ---- when totals are from ----------------------------------------------------------------
 
-    /// Returns when the last complete flush of everything began, in ns after the coalescer was
-    /// made. Totals that are read after this call are from that flush or a later one, so the age of
-    /// that flush is never too low for them.
+    /// Returns when the last complete flush of everything began, in ns of the clock. Totals that
+    /// are read after this call are from that flush or a later one, so the age of that flush is
+    /// never too low for them.
     #[inline]
     pub(crate) fn as_of_ns(&self) -> u64 {
         // Acquire: before the totals; pairs with the Release in `complete`.
@@ -131,12 +125,11 @@ impl<K, S> Coalescer<K, S> {
     /// Returns how long ago `as_of_ns` was.
     #[inline]
     pub(crate) fn age(&self, as_of_ns: u64) -> Duration {
-        let now = self.clock.as_ref().map_or_else(|| self.epoch.elapsed(), TestClock::elapsed);
-        now.saturating_sub(Duration::from_nanos(as_of_ns))
+        self.clock.now().saturating_sub(Duration::from_nanos(as_of_ns))
     }
 
     pub(crate) fn instant(&self, as_of_ns: u64) -> Instant {
-        self.epoch + Duration::from_nanos(as_of_ns)
+        self.clock.instant(Duration::from_nanos(as_of_ns))
     }
 
     // ---- groups that come and go -------------------------------------------------------------
@@ -249,7 +242,7 @@ mod tests {
     /// Work that a flush defers keeps its order, ahead of what arrived since.
     #[test]
     fn what_is_put_off_comes_first_and_in_order() {
-        let coalescer: Coalescer<(), ()> = Coalescer::new((), None);
+        let coalescer: Coalescer<(), ()> = Coalescer::new((), Clock::default());
         let waiting = [1, 2, 3].map(|id| coalescer.bury(id));
         assert_eq!(waiting, [1, 2, 3]);
         let taken = coalescer.take_deaths(2);

@@ -592,5 +592,5 @@ fn kept_marks_keep_totals_exact_stress() {
 }
 
 fn one_cpu() -> Simulated {
-    Simulated { cpus: Some(1), clock: None }
+    Simulated { cpus: Some(1), ..Simulated::default() }
 }

@@ -33,9 +33,10 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
+use submeter_percpu::Area;
+use submeter_percpu::clock::Clock;
 use submeter_percpu::dirty::KeptView;
 use submeter_percpu::storage::{BlockRef, LINE_WORDS, OwnedRows};
-use submeter_percpu::{Area, TestClock};
 
 use crate::error::Error;
 use crate::stats::flush::coalescer::{Begun, Coalescer};
@@ -150,7 +151,7 @@ impl Flushed<'_> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Simulated {
     pub(crate) cpus: Option<usize>,
-    pub(crate) clock: Option<TestClock>,
+    pub(crate) clock: Clock,
 }
 
 impl Rstat {

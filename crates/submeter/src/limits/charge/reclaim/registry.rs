@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use submeter_percpu::clock::Uptime;
 use submeter_percpu::contain::contain;
 
 use super::ASKED;
@@ -41,9 +42,9 @@ pub(super) struct Entry {
     /// forked child it stays held if a thread stayed behind in the callback, which may be half
     /// done.
     callback: Mutex<Callback>,
-    made: Instant,
-    /// When the call under way began, in nanoseconds since the entry was made, or [`IDLE`]. Writer:
-    /// the thread that calls it.
+    uptime: Uptime,
+    /// When the call under way began, in nanoseconds of `uptime`, or [`IDLE`]. Writer: the thread
+    /// that calls it.
     began_ns: AtomicU64,
     ended: AtomicBool,
 }
@@ -70,7 +71,7 @@ impl Entry {
             group,
             slot,
             callback: Mutex::new(callback),
-            made: Instant::now(),
+            uptime: Uptime::begin(),
             began_ns: AtomicU64::new(IDLE),
             ended: AtomicBool::new(false),
         }
@@ -112,7 +113,7 @@ impl Entry {
             return Called::Ended;
         }
         // Relaxed, both: only a time.
-        self.began_ns.store(self.now_ns(), Ordering::Relaxed);
+        self.began_ns.store(self.uptime.now_ns(), Ordering::Relaxed);
         let before = ASKED.replace(true);
         // The callback may be called again: it answers for the state that a panic left.
         let has_returned = contain(|| callback(wanted)).is_ok();
@@ -141,16 +142,12 @@ impl Entry {
 
     fn has_taken_long(&self) -> bool {
         let began = Duration::from_nanos(self.began_ns());
-        self.made.elapsed().checked_sub(began).is_some_and(|taken| taken > PATIENCE)
+        self.uptime.now().checked_sub(began).is_some_and(|taken| taken > PATIENCE)
     }
 
     fn began_ns(&self) -> u64 {
         // Relaxed: see `call`.
         self.began_ns.load(Ordering::Relaxed)
-    }
-
-    fn now_ns(&self) -> u64 {
-        u64::try_from(self.made.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 }
 

@@ -1,4 +1,4 @@
-//! A CPU with marks that stay, and its flusher: the subject of the models in `kept`.
+//! A CPU with marks, and its flusher: the subject of the models in `sequences` and `kept`.
 //!
 //! A line has one word here, whose index is also its place.
 
@@ -10,8 +10,25 @@ use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 pub(super) const LINES: usize = 3;
 
+/// The mistake in a model.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mistake {
+    None,
+    /// A flush reads the lines whose marks it took without a barrier.
+    FlushesWithoutBarrier,
+    /// An update tests the mark before the section that counts.
+    LooksBeforeTheSection,
+    /// The flush lets readers compare before the totals are stored.
+    EndsBeforeTheTotals,
+    /// The flush records the contents of a line before it tells readers.
+    NotesBeforeItBegins,
+    /// The reader counts marks before it checks whether a flush is running.
+    CountsOutside,
+}
+
 /// One CPU's words and their marks, a total and the data that readers compare.
 pub(super) struct Cpu {
+    mistake: Mistake,
     pub(super) section: Mutex<()>,
     pub(super) words: [AtomicI64; LINES],
     pub(super) lines: [AtomicU64; 1],
@@ -36,7 +53,12 @@ pub(super) struct Flusher {
 
 impl Cpu {
     pub(super) fn new() -> Arc<Cpu> {
+        Cpu::with(Mistake::None)
+    }
+
+    pub(super) fn with(mistake: Mistake) -> Arc<Cpu> {
         Arc::new(Cpu {
+            mistake,
             section: Mutex::new(()),
             words: [(); LINES].map(|()| AtomicI64::new(0)),
             lines: [AtomicU64::new(0)],
@@ -86,9 +108,11 @@ impl Cpu {
     }
 
     pub(super) fn try_add(&self, line: usize, n: i64) -> bool {
-        let _section = self.section.lock().expect("no panic inside");
         // Relaxed: the sequence's plain load.
-        let marked = self.lines[0].load(Ordering::Relaxed) >> line & 1 == 1;
+        let is_marked = || self.lines[0].load(Ordering::Relaxed) >> line & 1 == 1;
+        let early = (self.mistake == Mistake::LooksBeforeTheSection).then(is_marked);
+        let _section = self.section.lock().expect("no panic inside");
+        let marked = early.unwrap_or_else(is_marked);
         if marked {
             let word = &self.words[line];
             // Relaxed, both: plain, by the only CPU that writes it.
@@ -126,7 +150,7 @@ impl Cpu {
         let mut taken = 0;
         self.row().find(64, |_, bits| taken |= bits & !flusher.kept);
         taken = self.row().take_bits(0, taken);
-        if taken != 0 {
+        if taken != 0 && self.mistake != Mistake::FlushesWithoutBarrier {
             self.barrier();
         }
         self.read(flusher, taken | flusher.kept);
