@@ -27,6 +27,8 @@ pub struct Holder {
     /// The request that is waiting for its answer.
     sent: Option<Sent>,
     last_sent: Option<Duration>,
+    /// The request that ended the last period of demand.
+    measured: Option<Duration>,
     /// When the leases, which were lent together, end.
     ends: Option<Duration>,
     learns: bool,
@@ -48,6 +50,8 @@ struct Held {
     used: u64,
     refused: u64,
     active_at: Option<Duration>,
+    /// The most that was wanted since the last period of demand, or in the last period.
+    demand: u64,
 }
 
 /// The policy of a member for a budget while it has no lease, because it has lost the bank.
@@ -108,6 +112,7 @@ impl Holder {
             period: FIRST_PERIOD,
             sent: None,
             last_sent: None,
+            measured: None,
             ends: None,
             learns: false,
             urgent: false,
@@ -130,7 +135,7 @@ impl Holder {
             Outage::Strict | Outage::Floor(_) => 0,
             Outage::Open(amount) => amount,
         };
-        let held = Held { outage, least, amount, used: 0, refused: 0, active_at: None };
+        let held = Held { outage, least, amount, used: 0, refused: 0, active_at: None, demand: 0 };
         self.budgets.entry(budget).or_insert(held);
         self.urgent = true;
     }
@@ -194,10 +199,29 @@ impl Holder {
         }
     }
 
-    /// Makes the request to send at `now`. Budgets of which the member wants less are lowered
-    /// before they are returned.
+    /// Returns whether a request at `now` ends a period of demand. The use of a rate is what was
+    /// used from one such request to the next: a shorter time tells nothing about a member that
+    /// uses it in bursts.
+    #[must_use]
+    pub fn measures(&self, now: Duration) -> bool {
+        self.is_a_period(self.measured, now)
+    }
+
+    fn is_a_period(&self, from: Option<Duration>, to: Duration) -> bool {
+        // A period may be a tenth shorter.
+        from.is_none_or(|from| to.saturating_sub(from) >= self.period * 9 / 10)
+    }
+
+    /// Makes the request to send at `now`. Budgets of which the member wanted less for a whole
+    /// [period](Self::measures) are lowered before they are returned; requests in between, which
+    /// some refusal or other has hurried, return nothing.
     pub fn request(&mut self, now: Duration, member: &mut impl Member) -> Request {
         self.tick(now, member);
+        let measures = self.measures(now);
+        if measures {
+            self.measured = Some(now);
+        }
+        let forgets = self.is_a_period(self.last_sent, now);
         self.sequence += 1;
         self.sent = Some(Sent { sequence: self.sequence, at: now });
         self.last_sent = Some(now);
@@ -208,7 +232,14 @@ impl Holder {
         let is_leased = self.ends.is_some();
         let wants = self.budgets.iter_mut().map(|(budget, held)| {
             held.apply(budget, member);
-            let wants = held.wants(now, idle_after);
+            let before = if forgets { 0 } else { held.demand };
+            held.demand = held.wants(now, idle_after).max(before);
+            let mut wants = held.demand;
+            if measures {
+                held.demand = 0;
+            } else if is_leased {
+                wants = wants.max(held.amount);
+            }
             if is_leased && wants < held.amount {
                 held.amount = wants;
                 held.apply(budget, member);
