@@ -33,8 +33,6 @@ pub struct Holder {
     ends: Option<Duration>,
     learns: bool,
     urgent: bool,
-    /// Whether the last answer lent no more than the one before, so that hurrying is useless.
-    fruitless: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -52,6 +50,11 @@ struct Held {
     active_at: Option<Duration>,
     /// The most that was wanted since the last period of demand, or in the last period.
     demand: u64,
+    /// Whether there was a refusal since the last request, and before it.
+    is_short: bool,
+    was_short: bool,
+    /// Whether the last request brought nothing more after a refusal, so that hurrying is useless.
+    fruitless: bool,
 }
 
 /// The policy of a member for a budget while it has no lease, because it has lost the bank.
@@ -116,7 +119,6 @@ impl Holder {
             ends: None,
             learns: false,
             urgent: false,
-            fruitless: false,
         }
     }
 
@@ -135,7 +137,18 @@ impl Holder {
             Outage::Strict | Outage::Floor(_) => 0,
             Outage::Open(amount) => amount,
         };
-        let held = Held { outage, least, amount, used: 0, refused: 0, active_at: None, demand: 0 };
+        let held = Held {
+            outage,
+            least,
+            amount,
+            used: 0,
+            refused: 0,
+            active_at: None,
+            demand: 0,
+            is_short: false,
+            was_short: false,
+            fruitless: false,
+        };
         self.budgets.entry(budget).or_insert(held);
         self.urgent = true;
     }
@@ -148,10 +161,13 @@ impl Holder {
         }
     }
 
-    /// Reports a refusal. The first refusal makes the holder ask the bank at once; later ones wait
-    /// for the next exchange, if the last brought nothing more. Costs a few comparisons.
-    pub fn refused(&mut self) {
-        self.urgent |= !self.fruitless;
+    /// Reports a refusal of a budget. The first refusal makes the holder ask the bank at once;
+    /// later ones wait for the next exchange, if the last brought nothing more of this budget.
+    pub fn refused(&mut self, budget: &Budget) {
+        if let Some(held) = self.budgets.get_mut(budget) {
+            held.is_short = true;
+            self.urgent |= !held.fruitless;
+        }
     }
 
     /// Returns when to call [`tick`](Self::tick) next.
@@ -231,6 +247,7 @@ impl Holder {
         // An allowance for the time without the bank is not returned.
         let is_leased = self.ends.is_some();
         let wants = self.budgets.iter_mut().map(|(budget, held)| {
+            held.was_short = std::mem::take(&mut held.is_short);
             held.apply(budget, member);
             let before = if forgets { 0 } else { held.demand };
             held.demand = held.wants(now, idle_after).max(before);
@@ -271,12 +288,11 @@ impl Holder {
         self.ends = Some(ends);
         self.learns = answer.learns;
         self.period = (answer.ttl / 3).max(URGENT);
-        self.fruitless = true;
         for lease in &answer.leases {
             let Some(held) = self.budgets.get_mut(&lease.budget) else { continue };
             let before = std::mem::replace(&mut held.amount, lease.amount);
             held.apply(&lease.budget, member);
-            self.fruitless &= lease.amount <= before;
+            held.fruitless = held.was_short && lease.amount <= before;
             // Others wait for what was taken from this member until it reports that it is free.
             self.urgent |= lease.amount < before;
         }

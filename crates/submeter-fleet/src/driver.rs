@@ -158,8 +158,8 @@ impl Driver {
     /// returns a request when it is time to ask the bank and no other request is under way. Reads
     /// the usage of each leased group.
     pub fn look(&mut self) -> Option<Request> {
-        if self.limits.look() {
-            self.holder.refused();
+        for budget in self.limits.look() {
+            self.holder.refused(&budget);
         }
         let now = self.start.elapsed();
         let due = self.holder.tick(now, &mut self.limits);

@@ -149,9 +149,9 @@ impl Limits {
         Ok(())
     }
 
-    /// Restores limits that differ from the leases, and returns whether anything was refused since
-    /// the last look.
-    pub(crate) fn look(&mut self) -> bool {
+    /// Restores limits that differ from the leases, and returns of which budgets something was
+    /// refused since the last look.
+    pub(crate) fn look(&mut self) -> impl Iterator<Item = Budget> + use<> {
         if self.rates {
             // Refusals of rates are counted in the tree. A flush costs no system call if nothing
             // changed.
@@ -181,7 +181,7 @@ impl Limits {
                 }
             }
         }
-        !short.is_empty()
+        short.into_iter().map(|(budget, _)| budget)
     }
 
     /// Measures the use of rates from the last call to the last look.

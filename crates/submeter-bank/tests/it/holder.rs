@@ -90,9 +90,13 @@ fn exchange(holder: &mut Holder, now: Duration, amount: u64) {
     assert!(holder.accept(now, &answer, &mut Limit::default()));
 }
 
+fn root() -> Budget {
+    Budget::new("/", "memory").expect("a name")
+}
+
 fn holder_lent(amount: u64) -> Holder {
     let mut holder = Holder::new("web", 1);
-    holder.add(Budget::new("/", "memory").expect("a name"), 50, Outage::Strict);
+    holder.add(root(), 50, Outage::Strict);
     exchange(&mut holder, Duration::ZERO, amount);
     holder
 }
@@ -107,17 +111,38 @@ fn what_is_taken_is_returned_at_once() {
     assert_eq!(holder.next(), now + URGENT);
 }
 
-/// After a refusal the bank is asked at once, unless the last exchange brought nothing more.
+/// After a refusal the bank is asked at once, unless the last refusal brought nothing more.
 #[test]
 fn a_refusal_asks_at_once() {
     let mut holder = holder_lent(50);
-    holder.refused();
+    holder.refused(&root());
     assert_eq!(holder.next(), URGENT);
     exchange(&mut holder, URGENT, 50);
     let in_turn = holder.next();
     assert!(in_turn > URGENT * 2);
-    holder.refused();
+    holder.refused(&root());
     assert_eq!(holder.next(), in_turn);
+    exchange(&mut holder, in_turn, 50);
+    assert!(holder.next() > in_turn + URGENT, "refused all the time");
+    // A request without a refusal before it.
+    let later = holder.next();
+    exchange(&mut holder, later, 50);
+    holder.refused(&root());
+    assert_eq!(holder.next(), later + URGENT, "the first refusal after a pause");
+}
+
+/// A budget of which there is no more does not keep another's refusal waiting.
+#[test]
+fn vain_refusals_do_not_delay_another_budgets() {
+    let mut holder = holder_lent(50);
+    let other = Budget::new("/other", "memory").expect("a name");
+    holder.add(other.clone(), 50, Outage::Strict);
+    holder.refused(&root());
+    exchange(&mut holder, URGENT, 50);
+    holder.refused(&root());
+    assert!(holder.next() > URGENT * 2, "it was in vain");
+    holder.refused(&other);
+    assert_eq!(holder.next(), URGENT * 2);
 }
 
 /// A member that uses one budget in bursts, while another's refusals hurry its requests.
@@ -149,7 +174,7 @@ fn a_lease_falls_by_a_whole_periods_demand() {
     ledger.set_limit(&noisy, u64::MAX / 2, 0).expect("no floors");
     let (mut holder, mut limit) = (Holder::new("web", 1), Bursts::default());
     holder.add(quiet, 1, Outage::Strict);
-    holder.add(noisy, 1, Outage::Strict);
+    holder.add(noisy.clone(), 1, Outage::Strict);
     let (period, bursts_end) = (TTL / 3, TTL * 3);
     let mut exchanges = 0;
     for ms in (0..).step_by(10) {
@@ -157,7 +182,7 @@ fn a_lease_falls_by_a_whole_periods_demand() {
         let wished = if now < bursts_end && ms % 500 < 100 { BURST } else { 0 };
         limit.used = wished.min(limit.limit);
         limit.refused += wished - limit.used;
-        holder.refused();
+        holder.refused(&noisy);
         if holder.tick(now, &mut limit) {
             exchanges += 1;
             let request = holder.request(now, &mut limit);
