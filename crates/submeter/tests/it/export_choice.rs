@@ -1,7 +1,7 @@
-//! Which groups an export shows where the program does not say.
+//! Which groups an export shows where the program does not say, and what of theirs it shows.
 
 use submeter::export::{Export, TOP_DEFAULT};
-use submeter::{Count, Counter, Quota, Rate, RateLimit, Schema, Tree};
+use submeter::{Count, Counter, Gauge, Quota, Rate, RateLimit, Schema, Tree};
 
 use crate::export::value;
 
@@ -9,6 +9,7 @@ struct World {
     tree: Tree,
     reads: Counter<Count>,
     writes: Counter<Count>,
+    queued: Gauge<Count>,
     memory: Quota<Count>,
     requests: RateLimit<Count>,
 }
@@ -18,10 +19,11 @@ impl World {
         let mut schema = Schema::builder();
         let reads = schema.counter("reads", "Reads");
         let writes = schema.counter("writes", "Writes");
+        let queued = schema.gauge("queued", "Requests in the queue");
         let memory = schema.quota("memory", "Entries held");
         let requests = schema.rate_limit("requests", "Requests");
         let tree = Tree::new(schema.build().expect("valid")).expect("address space");
-        World { tree, reads, writes, memory, requests }
+        World { tree, reads, writes, queued, memory, requests }
     }
 
     fn add(&self, path: &str, counter: Counter<Count>, n: u64) {
@@ -84,4 +86,23 @@ fn limits_take_half_of_the_places() {
         numbers.filter(|n| is_shown(&text, &format!("{name}{n}"))).count()
     });
     assert_eq!(shown, [TOP_DEFAULT / 2; 2]);
+}
+
+/// What a group leaves of a gauge is its parent's own, which takes off what is given back later.
+#[test]
+fn what_is_left_of_a_gauge_is_not_in_other() {
+    let (w, export) = (World::new(), Export::new("app"));
+    for round in 0..3 {
+        w.add("/a", w.reads, 1);
+        w.tree.get("/a").expect("alive").adjust(w.queued, 50);
+        w.text(&export);
+        drop(w.tree.get("/a").expect("alive").kill_subtree().expect("not the root"));
+        w.tree.flush();
+        let of = |text: &str, group| value(text, &format!("app_queued{{group=\"{group}\"}}"));
+        let text = w.text(&export);
+        assert_eq!([of(&text, "/"), of(&text, "//other")], [50.0, 0.0].map(Some), "{round}");
+        w.tree.root().adjust(w.queued, -50);
+        let text = w.text(&export);
+        assert_eq!([of(&text, "/"), of(&text, "//other")], [0.0, 0.0].map(Some), "{round}");
+    }
 }

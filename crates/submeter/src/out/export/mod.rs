@@ -58,6 +58,7 @@ pub const TOP_DEFAULT: usize = 100;
 /// - A metric that was [declared](Tree::declare) since the last scrape stays at 0 in all series
 ///   until all scrapers have seen it. The next scrape then has the counts in between.
 /// - The counts of a group between its last scrape and its end are added to the `other` above it.
+///   What it leaves of a gauge is its parent's own, from which later adjustments take it off.
 /// - A group that is created again under the same name continues the series.
 ///
 /// # Names
