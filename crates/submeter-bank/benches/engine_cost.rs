@@ -142,7 +142,7 @@ fn skewed<B: Operate>(engine: &str, new: impl Fn() -> B) {
                 demand.wished = if at == hot { LIMIT / 10 * 9 } else { LIMIT / 10 };
                 demand.refused = demand.wished.saturating_sub(demand.limit);
                 if demand.refused > 0 {
-                    holder.refused();
+                    holder.refused(&budget);
                 }
                 if holder.tick(start.elapsed(), demand) {
                     let request = holder.request(start.elapsed(), demand);

@@ -27,12 +27,12 @@ pub struct Holder {
     /// The request that is waiting for its answer.
     sent: Option<Sent>,
     last_sent: Option<Duration>,
+    /// The request that ended the last period of demand.
+    measured: Option<Duration>,
     /// When the leases, which were lent together, end.
     ends: Option<Duration>,
     learns: bool,
     urgent: bool,
-    /// Whether the last answer lent no more than the one before, so that hurrying is useless.
-    fruitless: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -48,6 +48,13 @@ struct Held {
     used: u64,
     refused: u64,
     active_at: Option<Duration>,
+    /// The most that was wanted since the last period of demand, or in the last period.
+    demand: u64,
+    /// Whether there was a refusal since the last request, and before it.
+    is_short: bool,
+    was_short: bool,
+    /// Whether the last request brought nothing more after a refusal, so that hurrying is useless.
+    fruitless: bool,
 }
 
 /// The policy of a member for a budget while it has no lease, because it has lost the bank.
@@ -108,10 +115,10 @@ impl Holder {
             period: FIRST_PERIOD,
             sent: None,
             last_sent: None,
+            measured: None,
             ends: None,
             learns: false,
             urgent: false,
-            fruitless: false,
         }
     }
 
@@ -130,7 +137,18 @@ impl Holder {
             Outage::Strict | Outage::Floor(_) => 0,
             Outage::Open(amount) => amount,
         };
-        let held = Held { outage, least, amount, used: 0, refused: 0, active_at: None };
+        let held = Held {
+            outage,
+            least,
+            amount,
+            used: 0,
+            refused: 0,
+            active_at: None,
+            demand: 0,
+            is_short: false,
+            was_short: false,
+            fruitless: false,
+        };
         self.budgets.entry(budget).or_insert(held);
         self.urgent = true;
     }
@@ -143,10 +161,13 @@ impl Holder {
         }
     }
 
-    /// Reports a refusal. The first refusal makes the holder ask the bank at once; later ones wait
-    /// for the next exchange, if the last brought nothing more. Costs a few comparisons.
-    pub fn refused(&mut self) {
-        self.urgent |= !self.fruitless;
+    /// Reports a refusal of a budget. The first refusal makes the holder ask the bank at once;
+    /// later ones wait for the next exchange, if the last brought nothing more of this budget.
+    pub fn refused(&mut self, budget: &Budget) {
+        if let Some(held) = self.budgets.get_mut(budget) {
+            held.is_short = true;
+            self.urgent |= !held.fruitless;
+        }
     }
 
     /// Returns when to call [`tick`](Self::tick) next.
@@ -194,10 +215,29 @@ impl Holder {
         }
     }
 
-    /// Makes the request to send at `now`. Budgets of which the member wants less are lowered
-    /// before they are returned.
+    /// Returns whether a request at `now` ends a period of demand. The use of a rate is what was
+    /// used from one such request to the next: a shorter time tells nothing about a member that
+    /// uses it in bursts.
+    #[must_use]
+    pub fn measures(&self, now: Duration) -> bool {
+        self.is_a_period(self.measured, now)
+    }
+
+    fn is_a_period(&self, from: Option<Duration>, to: Duration) -> bool {
+        // A period may be a tenth shorter.
+        from.is_none_or(|from| to.saturating_sub(from) >= self.period * 9 / 10)
+    }
+
+    /// Makes the request to send at `now`. Budgets of which the member wanted less for a whole
+    /// [period](Self::measures) are lowered before they are returned; requests in between, which
+    /// some refusal or other has hurried, return nothing.
     pub fn request(&mut self, now: Duration, member: &mut impl Member) -> Request {
         self.tick(now, member);
+        let measures = self.measures(now);
+        if measures {
+            self.measured = Some(now);
+        }
+        let forgets = self.is_a_period(self.last_sent, now);
         self.sequence += 1;
         self.sent = Some(Sent { sequence: self.sequence, at: now });
         self.last_sent = Some(now);
@@ -207,8 +247,16 @@ impl Holder {
         // An allowance for the time without the bank is not returned.
         let is_leased = self.ends.is_some();
         let wants = self.budgets.iter_mut().map(|(budget, held)| {
+            held.was_short = std::mem::take(&mut held.is_short);
             held.apply(budget, member);
-            let wants = held.wants(now, idle_after);
+            let before = if forgets { 0 } else { held.demand };
+            held.demand = held.wants(now, idle_after).max(before);
+            let mut wants = held.demand;
+            if measures {
+                held.demand = 0;
+            } else if is_leased {
+                wants = wants.max(held.amount);
+            }
             if is_leased && wants < held.amount {
                 held.amount = wants;
                 held.apply(budget, member);
@@ -240,12 +288,11 @@ impl Holder {
         self.ends = Some(ends);
         self.learns = answer.learns;
         self.period = (answer.ttl / 3).max(URGENT);
-        self.fruitless = true;
         for lease in &answer.leases {
             let Some(held) = self.budgets.get_mut(&lease.budget) else { continue };
             let before = std::mem::replace(&mut held.amount, lease.amount);
             held.apply(&lease.budget, member);
-            self.fruitless &= lease.amount <= before;
+            held.fruitless = held.was_short && lease.amount <= before;
             // Others wait for what was taken from this member until it reports that it is free.
             self.urgent |= lease.amount < before;
         }

@@ -62,7 +62,8 @@ pub struct Status {
     pub in_force: InForce,
     /// The lease and the floor together, in the budget's unit.
     pub limit: u64,
-    /// Its use when the bank was last asked, or when the limit last changed.
+    /// Its use when the bank was last asked, or when the limit last changed; that of a rate is for
+    /// a whole period, of which a lease has three.
     pub used: u64,
     /// The time until the lease ends unless renewed, if one is in force.
     pub ends_in: Option<Duration>,
@@ -157,14 +158,16 @@ impl Driver {
     /// returns a request when it is time to ask the bank and no other request is under way. Reads
     /// the usage of each leased group.
     pub fn look(&mut self) -> Option<Request> {
-        if self.limits.look() {
-            self.holder.refused();
+        for budget in self.limits.look() {
+            self.holder.refused(&budget);
         }
         let now = self.start.elapsed();
         let due = self.holder.tick(now, &mut self.limits);
         (due && !self.asked).then(|| {
             self.asked = true;
-            self.limits.measure(now);
+            if self.holder.measures(now) {
+                self.limits.measure(now);
+            }
             self.holder.request(now, &mut self.limits)
         })
     }

@@ -8,9 +8,6 @@ use parking_lot::Mutex;
 use submeter::{Counter, Error, Group, OnCreate, Quota, Rate, RateLimit, Tree, Unit};
 use submeter_bank::{Budget, Member, Use};
 
-/// The shortest time over which the use of a rate is measured.
-const MEASURED_MIN: Duration = Duration::from_millis(20);
-
 /// A leased limit of one group.
 pub(crate) trait Limit: Send + Sync {
     /// Limits the group to `amount`, and returns what is used of a level after that.
@@ -152,9 +149,9 @@ impl Limits {
         Ok(())
     }
 
-    /// Restores limits that differ from the leases, and returns whether anything was refused since
-    /// the last look.
-    pub(crate) fn look(&mut self) -> bool {
+    /// Restores limits that differ from the leases, and returns of which budgets something was
+    /// refused since the last look.
+    pub(crate) fn look(&mut self) -> impl Iterator<Item = Budget> + use<> {
         if self.rates {
             // Refusals of rates are counted in the tree. A flush costs no system call if nothing
             // changed.
@@ -184,17 +181,17 @@ impl Limits {
                 }
             }
         }
-        !short.is_empty()
+        short.into_iter().map(|(budget, _)| budget)
     }
 
-    /// Measures the use of rates, as of the last look.
+    /// Measures the use of rates from the last call to the last look.
     pub(crate) fn measure(&mut self, now: Duration) {
         for (budget, part) in &mut self.parts {
             let group = self.tree.get(budget.path());
             let Some(taken) = group.and_then(|group| part.limit.taken(&group)) else { continue };
             let (at, before) = *part.measured.get_or_insert((now, taken));
             let time = now.saturating_sub(at);
-            if time >= MEASURED_MIN {
+            if !time.is_zero() {
                 // A group that was created again has less than before.
                 let taken_since = u128::from(taken.checked_sub(before).unwrap_or(taken));
                 let per_second = (taken_since * 1_000_000_000).div_ceil(time.as_nanos());

@@ -213,11 +213,8 @@ impl Heap {
 
     /// Returns the group of an entry, or its nearest living ancestor.
     ///
-    /// What had been posted to a group that has ended is in the totals above it and in no group's
-    /// own part. What is freed of it later is posted to the holder, whose own part then falls below
-    /// what its own blocks take by that amount. Only a handle that outlived the kill could move the
-    /// former amount to the holder, and with such handles each killed group would wait for a flush
-    /// before its release.
+    /// What had been posted to a group passes to its parent's own part when the group's last handle
+    /// is gone. What is freed later is posted there, too.
     fn holder(&self, path: &str, ids: &[u64], held: &mut Vec<Group>) -> Group {
         let above = path.match_indices('/').map(|(at, _)| &path[..at]);
         let above = above.filter(|path| !path.is_empty()).rev();

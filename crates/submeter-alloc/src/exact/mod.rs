@@ -14,9 +14,9 @@
 //! Each block is added once and taken off once. What a thread gained in the group that it works for
 //! *now*, up to 64 KiB, is added when it leaves the group or parks; everything else is added at
 //! once. Once threads have left their groups, the gauges are exact to the byte. Until then they are
-//! off by at most 64 KiB, either way, for each thread in a group. This is true of totals. If
-//! tenants below a group have ended, the group's own part in a snapshot lacks what they held when
-//! they ended, which is in no group's own part.
+//! off by at most 64 KiB, either way, for each thread in a group. This is true of totals. A group's
+//! own part in a snapshot lacks what killed groups below it still hold until the last handles to
+//! them are gone.
 //!
 //! Sizes are those that the program asked for.
 //!

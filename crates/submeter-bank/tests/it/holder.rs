@@ -90,9 +90,13 @@ fn exchange(holder: &mut Holder, now: Duration, amount: u64) {
     assert!(holder.accept(now, &answer, &mut Limit::default()));
 }
 
+fn root() -> Budget {
+    Budget::new("/", "memory").expect("a name")
+}
+
 fn holder_lent(amount: u64) -> Holder {
     let mut holder = Holder::new("web", 1);
-    holder.add(Budget::new("/", "memory").expect("a name"), 50, Outage::Strict);
+    holder.add(root(), 50, Outage::Strict);
     exchange(&mut holder, Duration::ZERO, amount);
     holder
 }
@@ -107,17 +111,93 @@ fn what_is_taken_is_returned_at_once() {
     assert_eq!(holder.next(), now + URGENT);
 }
 
-/// After a refusal the bank is asked at once, unless the last exchange brought nothing more.
+/// After a refusal the bank is asked at once, unless the last refusal brought nothing more.
 #[test]
 fn a_refusal_asks_at_once() {
     let mut holder = holder_lent(50);
-    holder.refused();
+    holder.refused(&root());
     assert_eq!(holder.next(), URGENT);
     exchange(&mut holder, URGENT, 50);
     let in_turn = holder.next();
     assert!(in_turn > URGENT * 2);
-    holder.refused();
+    holder.refused(&root());
     assert_eq!(holder.next(), in_turn);
+    exchange(&mut holder, in_turn, 50);
+    assert!(holder.next() > in_turn + URGENT, "refused all the time");
+    // A request without a refusal before it.
+    let later = holder.next();
+    exchange(&mut holder, later, 50);
+    holder.refused(&root());
+    assert_eq!(holder.next(), later + URGENT, "the first refusal after a pause");
+}
+
+/// A budget of which there is no more does not keep another's refusal waiting.
+#[test]
+fn vain_refusals_do_not_delay_another_budgets() {
+    let mut holder = holder_lent(50);
+    let other = Budget::new("/other", "memory").expect("a name");
+    holder.add(other.clone(), 50, Outage::Strict);
+    holder.refused(&root());
+    exchange(&mut holder, URGENT, 50);
+    holder.refused(&root());
+    assert!(holder.next() > URGENT * 2, "it was in vain");
+    holder.refused(&other);
+    assert_eq!(holder.next(), URGENT * 2);
+}
+
+/// A member that uses one budget in bursts, while another's refusals hurry its requests.
+#[derive(Default)]
+struct Bursts {
+    limit: u64,
+    used: u64,
+    refused: u64,
+}
+
+impl Member for Bursts {
+    fn set(&mut self, budget: &Budget, amount: u64) -> Use {
+        if budget.path() == "/noisy" {
+            return Use { used: amount / 5 * 4, refused: 10 };
+        }
+        self.limit = amount;
+        Use { used: self.used.min(amount), refused: std::mem::take(&mut self.refused) }
+    }
+}
+
+/// A lease falls only by the demand of a whole period, however often the bank is asked meanwhile,
+/// and it does fall two periods after the last use.
+#[test]
+fn a_lease_falls_by_a_whole_periods_demand() {
+    const BURST: u64 = 80;
+    let [quiet, noisy] = ["/quiet", "/noisy"].map(|path| Budget::new(path, "memory").expect("it"));
+    let mut ledger = Ledger::new(TTL, Past::None);
+    ledger.set_limit(&quiet, 100, 0).expect("no floors");
+    ledger.set_limit(&noisy, u64::MAX / 2, 0).expect("no floors");
+    let (mut holder, mut limit) = (Holder::new("web", 1), Bursts::default());
+    holder.add(quiet, 1, Outage::Strict);
+    holder.add(noisy.clone(), 1, Outage::Strict);
+    let (period, bursts_end) = (TTL / 3, TTL * 3);
+    let mut exchanges = 0;
+    for ms in (0..).step_by(10) {
+        let now = Duration::from_millis(ms);
+        let wished = if now < bursts_end && ms % 500 < 100 { BURST } else { 0 };
+        limit.used = wished.min(limit.limit);
+        limit.refused += wished - limit.used;
+        holder.refused(&noisy);
+        if holder.tick(now, &mut limit) {
+            exchanges += 1;
+            let request = holder.request(now, &mut limit);
+            let answer = ledger.exchange(now, &request).expect("a request");
+            holder.accept(now, &answer, &mut limit);
+        }
+        if now >= period && now < bursts_end {
+            assert!(limit.limit >= BURST, "{} are lent after {now:?}", limit.limit);
+        }
+        if now > bursts_end + period * 2 {
+            break;
+        }
+    }
+    assert!(limit.limit <= 1, "{} are lent for nothing", limit.limit);
+    assert!(exchanges > 500, "only {exchanges} requests were hurried");
 }
 
 /// Returns when this many members know that a restarted ledger on a wall clock lends.

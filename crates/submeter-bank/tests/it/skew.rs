@@ -43,10 +43,11 @@ impl Fleet {
         let end = self.now + time;
         while self.now < end {
             self.now += STEP;
+            let budget = &self.budget;
             for (holder, demand) in &mut self.members {
                 demand.refused = demand.wished.saturating_sub(demand.limit);
                 if demand.refused > 0 {
-                    holder.refused();
+                    holder.refused(budget);
                 }
                 if holder.tick(self.now, demand) {
                     exchanges += 1;

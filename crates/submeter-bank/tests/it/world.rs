@@ -411,7 +411,7 @@ impl World {
                 if process.local.charge(child, self.rng.u64(1..200)) {
                     self.admitted += 1;
                 } else {
-                    process.holder.refused();
+                    process.holder.refused(&self.budgets[child]);
                 }
             } else {
                 process.local.release(child, self.rng.u64(1..200));

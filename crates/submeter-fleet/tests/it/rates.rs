@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use submeter::Rate;
 use submeter_bank::{Bank, Outage};
 
-use crate::world::{LONG, World, bank, requests_of, step, until};
+use crate::world::{LONG, World, bank, memory_of, requests_of, step, until};
 
 #[test]
 fn an_unlent_rate_grants_nothing() {
@@ -83,6 +83,32 @@ fn a_burst_claims_no_more_than_the_lent_rate() {
         }
         bursts == 5
     });
+}
+
+/// Refusals of a neighbour neither take a quiet tenant's lease nor measure it anew.
+#[test]
+fn a_neighbours_refusals_leave_a_quiet_rate() {
+    let (budget, noisy, world) = (requests_of("/acme"), memory_of("/noisy"), World::new());
+    let bank = bank(LONG, &[(&budget, 1_000), (&noisy, u64::MAX / 2)]);
+    let mut driver = world.driver();
+    driver.add_rate(&budget, world.requests, [world.answered], 1, Outage::Strict).expect("a group");
+    driver.add_level(&noisy, world.memory, 1, Outage::Strict).expect("a group");
+    until("there are 100 a second", || {
+        step(&mut driver, &bank);
+        world.take("/acme");
+        driver.status()[0].limit >= 100
+    });
+    let lent = driver.status()[0].limit;
+    let (mut exchanges, mut charges) = (0, Vec::new());
+    until("the neighbour was lent more ten times", || {
+        let lent = driver.status()[1].limit;
+        let charge = world.group("/noisy").try_charge(world.memory, lent + 1);
+        charges.extend(charge);
+        exchanges += u32::from(step(&mut driver, &bank));
+        exchanges >= 10
+    });
+    let status = &driver.status()[0];
+    assert!(status.limit >= lent && status.used == 0, "no period has ended: {status:?}");
 }
 
 /// Two processes together are granted no more than the rate of the fleet.

@@ -115,8 +115,8 @@ impl Dashboard {
     }
 
     /// Chooses what `/metrics` exports: which groups, how deep, for how many scrapers. The default
-    /// is that of [`Export::new`]: the hundred groups with the most, and the others as `//other`,
-    /// to which a new group belongs, too, in its first scrapes.
+    /// is that of [`Export::new`]: a hundred groups that have limits or are busy, and the others as
+    /// `//other`, to which a new group belongs, too, in its first scrapes.
     ///
     /// Not for other names or labels: the program's name and version are already set.
     ///

@@ -312,8 +312,9 @@ impl GroupValues {
     /// Returns what the group itself counted, without descendants, as of the snapshot's flush.
     ///
     /// The own values of all groups in a snapshot add up to the root's total, except for what
-    /// killed groups counted, which is only in the totals above them. `None` for a quota, because a
-    /// charge is made in all ancestors at once, and in a snapshot taken by
+    /// killed groups counted, which is only in the totals above them. What a killed group leaves of
+    /// a gauge is its parent's own as soon as its last handle is gone. `None` for a quota, because
+    /// a charge is made in all ancestors at once, and in a snapshot taken by
     /// [`Tree::snapshot`](crate::Tree::snapshot); see
     /// [`Tree::snapshot_with_own`](crate::Tree::snapshot_with_own).
     ///

@@ -19,7 +19,7 @@ use submeter_percpu::process_lock::ProcessMutex;
 use submeter_percpu::rcuref::pin;
 
 use crate::error::Error;
-use crate::metric::schema::{Metrics, SECTIONS_MAX, Schema, SchemaBuilder};
+use crate::metric::schema::{Metrics, SECTIONS_MAX, Schema, SchemaBuilder, SectionLayout};
 use crate::stats::rstat::{FlushReport, Flushed, GroupStats, Rstat, Simulated};
 
 pub(crate) struct TreeStats {
@@ -61,9 +61,11 @@ impl TreeStats {
         groups_max: usize,
         simulated: Simulated,
     ) -> Result<TreeStats, Error> {
-        let rstat = |words| Rstat::new(words, groups_max, &simulated).map(Arc::new);
-        let sections =
-            schema.layouts().iter().map(|layout| rstat(layout.words)).collect::<Result<_, _>>()?;
+        let rstat = |layout: &SectionLayout| {
+            let levels = schema.levels(layout);
+            Rstat::new(layout.words, &levels, groups_max, &simulated).map(Arc::new)
+        };
+        let sections = schema.layouts().iter().map(rstat).collect::<Result<_, _>>()?;
         // The hash is seeded from the system's randomness, differently each time.
         let epoch = RandomState::new().hash_one(std::process::id());
         Ok(TreeStats {
@@ -148,7 +150,8 @@ impl TreeStats {
             let (mut sections, mut words) = (now.sections.to_vec(), Vec::new());
             for layout in &schema.layouts()[now.sections.len()..] {
                 // No bound of its own: each existing group was admitted to the first section.
-                let rstat = Arc::new(Rstat::new(layout.words, u32::MAX as usize, &self.simulated)?);
+                let (levels, most) = (schema.levels(layout), u32::MAX as usize);
+                let rstat = Arc::new(Rstat::new(layout.words, &levels, most, &self.simulated)?);
                 words.push((layout.id, GroupStats::new(&rstat, None)?));
                 sections.push(rstat);
             }

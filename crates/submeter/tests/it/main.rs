@@ -17,6 +17,7 @@ mod data;
 mod declared;
 mod derive;
 mod export;
+mod export_choice;
 mod export_exact;
 mod export_stalls;
 mod guards;

@@ -79,6 +79,32 @@ fn own_values_leave_out_descendants() {
     assert_eq!(f.own()[2], row("/acme/web", 7, 0, 0));
 }
 
+/// What a group leaves of a gauge is its parent's own, which takes it off as it is given back.
+#[test]
+fn what_is_left_of_a_gauge_is_the_parents_own() {
+    let f = fixture();
+    let web = f.tree.get_or_create("/acme/web").expect("room");
+    let acme = f.tree.get("/acme").expect("its parent");
+    web.adjust(f.queued, 30);
+    web.add(f.requests, 1);
+    acme.adjust(f.queued, 4);
+    web.kill().expect("alive");
+    drop(web);
+    f.tree.flush();
+    assert_eq!(f.own(), [row("/", 0, 0, 0), row("/acme", 0, 0, 34)]);
+    acme.adjust(f.queued, -20);
+    assert_eq!(f.own()[1], row("/acme", 0, 0, 14));
+
+    // All of it goes on to the root, and none to the next groups with the same storage.
+    acme.kill().expect("alive");
+    drop(acme);
+    f.tree.flush();
+    f.tree.get_or_create("/acme/web").expect("room");
+    assert_eq!(f.own(), [row("/", 0, 0, 14), row("/acme", 0, 0, 0), row("/acme/web", 0, 0, 0)]);
+    f.tree.root().adjust(f.queued, -14);
+    assert_eq!((f.own()[0].3, f.tree.root().sum(f.queued)), (0, 0));
+}
+
 /// Own values of lines that change between any two flushes are current.
 #[test]
 fn own_values_of_changing_lines_are_current() {

@@ -248,6 +248,13 @@ impl Schema {
         Some(before + usize::from(key.slot))
     }
 
+    /// Returns the words of a section's gauges, counted from its first.
+    pub(crate) fn levels(&self, section: &SectionLayout) -> Vec<usize> {
+        let gauges = self.metrics().iter().filter(|metric| metric.kind == MetricKind::Gauge);
+        let gauges = gauges.filter(|gauge| gauge.key.section == section.id);
+        gauges.map(|gauge| usize::from(gauge.key.slot)).collect()
+    }
+
     /// Returns the word that counts the refusals of a quota's limits, in the first section, which
     /// is also its index among those of all.
     ///

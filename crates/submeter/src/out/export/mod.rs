@@ -11,6 +11,7 @@ use crate::metric::schema::{Counter, Gauge, Histogram, Metric, Quota};
 use crate::path;
 use crate::tree::tree::Tree;
 
+mod activity;
 mod format;
 mod names;
 mod quota_part;
@@ -22,6 +23,7 @@ mod walk;
 pub use format::Format;
 pub use quota_part::QuotaPart;
 
+use activity::Activity;
 use series::{Rules, SeriesState};
 use text::{Labelled, Style};
 use walk::Brakes;
@@ -36,10 +38,13 @@ pub const TOP_DEFAULT: usize = 100;
 /// `sum(rate(app_requests_total[1m]))` is the rate of the whole tree. The path is the only label,
 /// `group="/acme/web"`; the root is `/`.
 ///
-/// Only the [`TOP_DEFAULT`] groups with the most of the first counter are shown, and the groups
-/// above them; [`top`](Export::top) chooses differently. The counts of all others are in the
-/// `other` of the nearest group above them that is shown, `group="/acme//other"`, which cannot be a
-/// group's path. So a pattern, `group=~"/acme(/.*)?"`, selects a whole subtree.
+/// Only [`TOP_DEFAULT`] groups are shown, and the groups above them: first those with a limit or a
+/// rate of their own, for up to half of the places, then those that counted most lately, in all
+/// counters of [`Count`](crate::Count) together, or in the first counter if there are none of that
+/// unit. What was counted five minutes ago weighs half. [`top`](Export::top) chooses differently.
+/// The counts of all others are in the `other` of the nearest group above them that is shown,
+/// `group="/acme//other"`, which cannot be a group's path. So a pattern, `group=~"/acme(/.*)?"`,
+/// selects a whole subtree.
 ///
 /// # Sums over time
 /// Counters never fall, and their increases over all groups together are what the tree counted,
@@ -53,6 +58,7 @@ pub const TOP_DEFAULT: usize = 100;
 /// - A metric that was [declared](Tree::declare) since the last scrape stays at 0 in all series
 ///   until all scrapers have seen it. The next scrape then has the counts in between.
 /// - The counts of a group between its last scrape and its end are added to the `other` above it.
+///   What it leaves of a gauge is its parent's own, from which later adjustments take it off.
 /// - A group that is created again under the same name continues the series.
 ///
 /// # Names
@@ -85,10 +91,11 @@ pub const TOP_DEFAULT: usize = 100;
 /// itself, and restored totals would count as new ones.
 ///
 /// # Cost
-/// A scrape flushes the tree, looks at one metric of each group down to [`depth`](Export::depth),
-/// and copies the values of those that are shown. The memory kept between scrapes is bounded: for
-/// each group that is shown, and for one scrape after its end, at most five times 8 bytes for each
-/// of [`Schema::words`](crate::Schema::words), and its path.
+/// A scrape flushes the tree, looks at what chooses groups in each group down to
+/// [`depth`](Export::depth), and copies the values of those that are shown. The memory kept between
+/// scrapes is bounded: for each group that is shown, and for one scrape after its end, at most five
+/// times 8 bytes for each of [`Schema::words`](crate::Schema::words), and its path; for each other
+/// group some 50 bytes, unless [`top`](Export::top) chooses.
 ///
 /// Keep one for each tree, for as long as it is scraped: with a new one for each scrape, counters
 /// fall when groups end. For values that the program itself uses, take a [`Tree::snapshot`].
@@ -119,7 +126,7 @@ pub struct Export {
     scrapers: u32,
     exact: bool,
     infos: Vec<Info>,
-    state: ProcessMutex<SeriesState>,
+    state: ProcessMutex<(SeriesState, Activity)>,
 }
 
 struct Info {
@@ -347,12 +354,13 @@ impl Export {
     }
 
     fn text(&self, format: Format, tree: &Tree) -> Result<String, fmt::Error> {
-        let mut state = self.state.lock();
+        let mut locked = self.state.lock();
+        let (state, activity) = &mut *locked;
         // One version for everything that follows, whatever is declared meanwhile. Taken after the
         // lock, so that a scrape never has fewer metrics than the one before.
         let version = tree.stats().version();
         let schema = &version.schema;
-        let (members, moment) = walk::members(tree, version, &self.brakes, &state.ids);
+        let (members, moment) = walk::members(tree, version, &self.brakes, &state.ids, activity);
         // Read after the groups, so that it includes everything that they have.
         let process = tree.cpu_balance().map(|balance| balance.process_ns);
         let now = SystemTime::now();

@@ -2,11 +2,14 @@
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
+use std::time::SystemTime;
 
 use foldhash::fast::RandomState;
 
+use super::activity::Activity;
 use crate::metric::schema::{Key, MetricKind, Schema};
 use crate::metric::totals::Restored;
+use crate::metric::unit::UnitKind;
 use crate::metric::usage::{Usage, UsageCounts};
 use crate::stats::rstat::Flushed;
 use crate::tree::group::Group;
@@ -58,8 +61,8 @@ struct Visit {
 }
 
 /// Flushes the tree, and copies the values of the groups that are shown. For the others, it looks
-/// only at the metric by which groups are chosen. `stays` has the groups that are already shown.
-/// Also returns the moment of the values.
+/// only at what groups are chosen by. `stays` has the groups that are already shown. Also returns
+/// the moment of the values.
 ///
 /// Takes neither a snapshot nor a copy of all paths: 100,000 idle groups cost a look at each.
 pub(super) fn members(
@@ -67,6 +70,7 @@ pub(super) fn members(
     version: &Version,
     brakes: &Brakes,
     stays: &Ids,
+    activity: &mut Activity,
 ) -> (Vec<Member>, Moment) {
     // Dropped after the flush locks are released: see `Snapshot::take`.
     let mut visits = Vec::with_capacity(tree.stats().group_count());
@@ -75,7 +79,17 @@ pub(super) fn members(
     let restored = tree.restored().read_recursive();
     let (mut members, moment) = tree.stats().flushed(version, |flushed| {
         visit(tree.root(), brakes.depth, &mut visits);
-        choose(&rank, brakes, stays, &mut visits);
+        let groups = visits.iter().map(|visit| &visit.group);
+        let by = match rank.by {
+            By::Metric(key, kind) => values(groups, key, kind),
+            // All are shown.
+            By::Activity(_) if brakes.idle => vec![0; groups.count()],
+            By::Activity(_) => {
+                let counted = groups.map(|group| (group.id(), rank.counted(group, &restored)));
+                activity.advance(counted, tree.stats().began(), SystemTime::now())
+            }
+        };
+        choose(&rank, &by, brakes, stays, &mut visits);
         copy(&version.schema, &visits, brakes.depth, flushed)
     });
     restored.iter().for_each(|restored| take_off(restored, &mut members));
@@ -115,10 +129,9 @@ fn visit(root: &Group, depth: usize, visits: &mut Vec<Visit>) {
     }
 }
 
-/// Marks the groups that are shown: those with the most of the metric, and all above them.
-fn choose(rank: &Rank<'_>, brakes: &Brakes, stays: &Ids, visits: &mut [Visit]) {
-    let by = rank.values(visits.iter().map(|visit| &visit.group));
-    let (mut candidates, mut others) = (Vec::new(), Vec::new());
+/// Marks the groups that are shown: those with the most, and all above them.
+fn choose(rank: &Rank<'_>, by: &[u64], brakes: &Brakes, stays: &Ids, visits: &mut [Visit]) {
+    let (mut candidates, mut others): (Vec<Candidate>, Vec<Candidate>) = Default::default();
     for (at, &value) in by.iter().enumerate().skip(1) {
         let id = visits[at].group.id();
         // A group that is shown stays until another has a quarter more: if two are about equal,
@@ -127,8 +140,11 @@ fn choose(rank: &Rank<'_>, brakes: &Brakes, stays: &Ids, visits: &mut [Visit]) {
         let candidate = (Reverse(value.saturating_add(bonus)), id, at);
         if value == 0 { &mut others } else { &mut candidates }.push(candidate);
     }
+    let has_limit = |&mut (_, _, at): &mut Candidate| has_limit(rank.schema, &visits[at].group);
     if brakes.idle {
         candidates.append(&mut others);
+    } else if matches!(rank.by, By::Activity(_)) {
+        candidates.extend(others.extract_if(.., has_limit));
     }
     if candidates.len() < brakes.top {
         // Only if there is room for them, since this is another look at each group for each metric.
@@ -141,10 +157,15 @@ fn choose(rank: &Rank<'_>, brakes: &Brakes, stays: &Ids, visits: &mut [Visit]) {
         }
     }
     if candidates.len() > brakes.top {
-        // The oldest of equals is chosen, so that scrapes agree. Choosing the first by name would
-        // need the paths of all groups that have little.
-        candidates.select_nth_unstable(brakes.top);
-        candidates.truncate(brakes.top);
+        if matches!(rank.by, By::Activity(_)) {
+            // Up to half of the places: if every group has a limit, the busy ones need the rest.
+            let mut limited: Vec<_> = candidates.extract_if(.., has_limit).collect();
+            limited.sort_unstable();
+            candidates.extend(limited.drain(limited.len().min(brakes.top / 2)..));
+            keep_first(&mut candidates, brakes.top - limited.len());
+            candidates.append(&mut limited);
+        }
+        keep_first(&mut candidates, brakes.top);
     }
     for (_, _, mut at) in candidates {
         while !visits[at].shown {
@@ -152,6 +173,26 @@ fn choose(rank: &Rank<'_>, brakes: &Brakes, stays: &Ids, visits: &mut [Visit]) {
             at = visits[at].parent;
         }
     }
+}
+
+/// A group's value, its number and its place among the visits. The oldest of equals is first, so
+/// that scrapes agree: the first by name would need the paths of all groups that have little.
+type Candidate = (Reverse<u64>, u64, usize);
+
+fn keep_first(candidates: &mut Vec<Candidate>, most: usize) {
+    if candidates.len() > most {
+        candidates.select_nth_unstable(most);
+        candidates.truncate(most);
+    }
+}
+
+/// Returns whether the group has a limit or a rate of its own, or a limit of its own has refused
+/// something.
+fn has_limit(schema: &Schema, group: &Group) -> bool {
+    let refuses = |usage: Usage| usage.limit.is_some() || usage.refused > 0;
+    let mut rates = (0..schema.rate_limits().len()).filter_map(|at| group.inner.extras.rate(at));
+    (0..schema.quotas()).any(|slot| refuses(group.inner.quotas.usage_at_most(slot)))
+        || rates.any(|bucket| bucket.rate().is_some())
 }
 
 fn copy(
@@ -195,31 +236,53 @@ fn stalled(group: &Group, slot: usize) -> [u64; 2] {
 /// The order in which groups are chosen.
 struct Rank<'a> {
     schema: &'a Schema,
-    by: Option<(Key, MetricKind)>,
+    by: By,
+}
+
+enum By {
+    Metric(Key, MetricKind),
+    /// By what these counters counted lately, together.
+    Activity(Vec<Key>),
 }
 
 impl<'a> Rank<'a> {
-    /// Ranks by the caller's metric; without one, by the first counter or else the first metric.
+    /// Ranks by the caller's metric; without one, by all counters of things that happened. In bytes
+    /// or nanoseconds, some counter would outweigh the others.
     fn of(schema: &'a Schema, brakes: &Brakes) -> Rank<'a> {
         let metrics = schema.metrics();
-        let metric = match brakes.by {
-            Some(key) => {
-                let named = metrics.iter().find(|metric| metric.key == key);
-                Some(named.expect("the metric of `top` belongs to the schema of another tree"))
-            }
-            None => {
-                let counter = metrics.iter().find(|metric| metric.kind == MetricKind::Counter);
-                counter.or(metrics.first())
-            }
+        if let Some(key) = brakes.by {
+            let named = metrics.iter().find(|metric| metric.key == key);
+            let named = named.expect("the metric of `top` belongs to the schema of another tree");
+            return Rank { schema, by: By::Metric(named.key, named.kind) };
+        }
+        let counters = metrics.iter().filter(|metric| metric.kind == MetricKind::Counter);
+        let counts = counters.clone().filter(|counter| counter.unit == UnitKind::Count);
+        let counts: Vec<Key> = counts.map(|counter| counter.key).collect();
+        let by = match (counts.is_empty(), counters.clone().next(), metrics.first()) {
+            (true, None, Some(first)) => By::Metric(first.key, first.kind),
+            (true, Some(first), _) => By::Activity(vec![first.key]),
+            _ => By::Activity(counts),
         };
-        Rank { schema, by: metric.map(|metric| (metric.key, metric.kind)) }
+        Rank { schema, by }
     }
 
-    fn values<'g>(&self, groups: impl Iterator<Item = &'g Group> + Clone) -> Vec<u64> {
-        match self.by {
-            Some((key, kind)) => values(groups, key, kind),
-            None => vec![0; groups.count()],
+    /// Returns what a group has counted in this process.
+    fn counted(&self, group: &Group, restored: &[Restored]) -> u64 {
+        let By::Activity(keys) = &self.by else { return 0 };
+        let total = |key: &Key| {
+            let stats = group.counted(*key);
+            stats.map_or(0, |stats| stats.total(usize::from(key.slot)).cast_unsigned())
+        };
+        let past = |key: &Key| {
+            let word = self.schema.word(*key)?;
+            let bases = restored.iter().filter_map(|restored| restored.base.get(&group.id()));
+            Some(bases.filter_map(|base| base.get(word)).map(|n| n.cast_unsigned()).sum())
+        };
+        let sum = keys.iter().fold(0_u64, |sum, key| sum.saturating_add(total(key)));
+        if restored.is_empty() {
+            return sum;
         }
+        sum.saturating_sub(keys.iter().filter_map(past).fold(0, u64::saturating_add))
     }
 }
 

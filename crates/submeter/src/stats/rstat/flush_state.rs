@@ -101,12 +101,13 @@ impl FlushState {
         last: Arc<OwnedRows>,
         shown: Arc<KeptView>,
         lines: usize,
+        levels: &[usize],
     ) -> FlushState {
         FlushState {
             area,
             lines,
             last,
-            propagator: Propagator::new(lines),
+            propagator: Propagator::new(lines, levels),
             which: ScopeLines::new(FlushScope::Tree),
             kept: KeptLines::default(),
             shown,
@@ -323,9 +324,10 @@ impl FlushState {
         &self.propagator.nodes
     }
 
-    /// Appends the lines of a group as they were last read, each the sum over all rows.
+    /// Appends the lines of a group as they were last read, each the sum over all rows, with what
+    /// passed to the group.
     pub(super) fn own(&mut self, id: u32, words: &mut Vec<i64>) {
-        let last = self.last.lines();
+        let (last, begin) = (self.last.lines(), words.len());
         for line in self.lines_of(id as usize) {
             let mut sum = [0_i64; LINE_WORDS];
             for row in self.area.marked_rows() {
@@ -336,6 +338,7 @@ impl FlushState {
             }
             words.extend(sum);
         }
+        self.propagator.remains.add_to(id as usize, &mut words[begin..]);
     }
 
     /// Gives back the memory of lines that belong to no group.

@@ -21,7 +21,7 @@ struct Tree {
 impl Tree {
     /// Returns a root with `children` below it, each with a line.
     fn new(children: usize) -> Tree {
-        let rstat = Arc::new(Rstat::new(1, 10_000, &one_cpu()).expect("address space"));
+        let rstat = Arc::new(Rstat::new(1, &[], 10_000, &one_cpu()).expect("address space"));
         let root = GroupStats::new(&rstat, None).expect("room");
         let mut tree = Tree { rstat, groups: vec![root], counted: vec![0] };
         (0..children).for_each(|_| tree.add_child());
@@ -190,7 +190,7 @@ fn many_lines_wait_for_their_barrier() {
 /// A flush visits a group once, however many of its lines were kept.
 #[test]
 fn a_flush_visits_a_kept_group_once() {
-    let rstat = Arc::new(Rstat::new(16, 100, &one_cpu()).expect("address space"));
+    let rstat = Arc::new(Rstat::new(16, &[], 100, &one_cpu()).expect("address space"));
     let root = GroupStats::new(&rstat, None).expect("room");
     let (inner, words) = (GroupStats::new(&rstat, Some(&root)).expect("room"), [0, 8]);
     let leaf = GroupStats::new(&rstat, Some(&inner)).expect("room");
@@ -569,7 +569,7 @@ impl Adders {
 /// marks, and others that come, are kept and go. Uses real sequences where the machine has them.
 #[test]
 fn kept_marks_keep_totals_exact_stress() {
-    let rstat = Arc::new(Rstat::new(1, 1000, &Simulated::default()).expect("address space"));
+    let rstat = Arc::new(Rstat::new(1, &[], 1000, &Simulated::default()).expect("address space"));
     let root = Counted::new(&rstat, None);
     let leaves = [(); 4].map(|()| Counted::new(&rstat, Some(&root.stats)));
     let all = Adders { rstat, root, leaves, adding: AtomicUsize::new(6) };

@@ -50,6 +50,7 @@ mod kept_tests;
 mod other_stats;
 mod propagate;
 mod reader;
+mod remains;
 mod scope;
 #[cfg(test)]
 mod tests;
@@ -138,7 +139,8 @@ impl Flushed<'_> {
         self.rstat.flushes.instant(self.rstat.flushes.as_of_ns())
     }
 
-    /// Appends what the group itself had counted when the flush read it: all words of its lines.
+    /// Appends what the group itself had counted when the flush read it: all words of its lines,
+    /// and what groups below it that have ended left of gauges.
     ///
     /// Not [`GroupStats::own`], which reads the words as they are now and may include more than the
     /// totals of the group's ancestors.
@@ -155,9 +157,11 @@ pub(crate) struct Simulated {
 }
 
 impl Rstat {
-    /// Makes statistics for groups of `words` words each, on this machine or on a simulated one.
+    /// Makes statistics for groups of `words` words each, of which `levels` are gauges, on this
+    /// machine or on a simulated one.
     pub(crate) fn new(
         words: usize,
+        levels: &[usize],
         groups_max: usize,
         simulated: &Simulated,
     ) -> Result<Rstat, Error> {
@@ -170,7 +174,8 @@ impl Rstat {
         let words = words.max(1);
         let lines = words.div_ceil(LINE_WORDS);
         let (last, kept) = (Arc::new(last), Arc::new(KeptView::new(BUSY_MAX)));
-        let state = FlushState::new(area.clone(), Arc::clone(&last), Arc::clone(&kept), lines);
+        let state =
+            FlushState::new(area.clone(), Arc::clone(&last), Arc::clone(&kept), lines, levels);
         Ok(Rstat {
             last,
             kept,

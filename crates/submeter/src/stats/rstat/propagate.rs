@@ -6,6 +6,7 @@ use submeter_percpu::storage::{
     Area, BlockRef, DataRows, DirtyLines, LINE_WORDS, OwnedLines, OwnedRows,
 };
 
+use super::remains::Remains;
 use super::{FlushReport, Lineage, rows};
 use crate::stats::flush::node_table::NodeTable;
 use crate::stats::flush::reuse::empty;
@@ -113,6 +114,7 @@ pub(super) struct Propagator {
     /// 2^32 / `lines`, rounded up.
     reciprocal: u64,
     pub(super) nodes: NodeTable<BlockRef<Lineage>>,
+    pub(super) remains: Remains,
     /// Pending lines, by slot, of the groups that have something pending from below: `lines` for
     /// each. Reused, so that it stays in the cache.
     pending: Vec<Line>,
@@ -124,11 +126,12 @@ pub(super) struct Propagator {
 }
 
 impl Propagator {
-    pub(super) fn new(lines: usize) -> Propagator {
+    pub(super) fn new(lines: usize, levels: &[usize]) -> Propagator {
         Propagator {
             lines,
             reciprocal: (1 << 32) / lines as u64 + 1,
             nodes: NodeTable::new(),
+            remains: Remains::new(levels),
             pending: Vec::new(),
             collected: usize::MAX,
             report: FlushReport::default(),
@@ -267,16 +270,23 @@ impl Propagator {
         self.pending.is_empty() && self.nodes.is_at_rest()
     }
 
-    /// Removes groups whose last handle is gone; their counts are in their ancestors' totals.
+    /// Removes groups whose last handle is gone; their counts are in their ancestors' totals, and
+    /// what is left of their gauges passes to their parents.
     pub(super) fn forget(
         &mut self,
         ids: &mut [u32],
         last: &OwnedRows,
         rows: impl Iterator<Item = usize> + Clone,
     ) {
-        let Propagator { nodes, lines, .. } = self;
+        let Propagator { nodes, remains, lines, .. } = self;
         let (lines, last) = (*lines, last.lines());
         nodes.forget(ids, |id, kept| {
+            let parent = kept.parent.as_ref().map(|parent| parent.first_line() / lines);
+            remains.pass_on(id, parent, |line, word| {
+                // Relaxed: used only by the flusher.
+                let read = |row| last.line(row, id * lines + line)[word].load(Ordering::Relaxed);
+                rows.clone().map(read).fold(0, i64::wrapping_add)
+            });
             // Before the block is released: its lines must start from zero with their next group.
             for (row, line) in rows.clone().flat_map(|row| (0..lines).map(move |l| (row, l))) {
                 for word in last.line(row, id * lines + line) {

@@ -31,8 +31,9 @@ struct Forest {
 
 impl Forest {
     fn new(words: usize) -> Forest {
-        let rstat =
-            Arc::new(Rstat::new(words, 100_000, &Simulated::default()).expect("address space"));
+        let rstat = Arc::new(
+            Rstat::new(words, &[], 100_000, &Simulated::default()).expect("address space"),
+        );
         let root = GroupStats::new(&rstat, None).expect("room");
         Forest { rstat, leaves: vec![root], parents: vec![None], rng: Rng::with_seed(1) }
     }

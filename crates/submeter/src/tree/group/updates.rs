@@ -74,8 +74,9 @@ impl Group {
     /// overwrites it, or after, on top of it. Concurrent sets of one group wait for each other, and
     /// the last one wins.
     ///
-    /// When the group is [killed](Group::kill), its last value stays in the totals above, like
-    /// everything else that it counted. Set it to 0 then, through a remaining handle.
+    /// When the group is [killed](Group::kill), its last value stays in the totals above, and is
+    /// shown as its parent's own in addition to what is set there. Set it to 0 then, through a
+    /// remaining handle.
     ///
     /// Not for signal handlers, which would wait for a set that they interrupted: use `adjust`
     /// there.
