@@ -54,9 +54,10 @@
 //!
 //! # Where it is safe to use
 //! The same as [`Metered`](crate::Metered): within a call of the allocator it does not lock, log or
-//! panic, and makes no system calls except those of the allocators below. A signal handler may
-//! enter groups that some thread has been in, and may allocate if the allocator below permits it.
-//! Memory must be returned to the allocator below only through this one. A forked child continues
+//! panic, and calls nothing but the allocator below and, once for each GiB of addresses where
+//! blocks lie, the kernel for a part of the map. A signal handler may enter groups that some thread
+//! has been in, and may allocate if the allocator below permits it. Memory must be returned to the
+//! allocator below only through this one. A forked child continues
 //! in its own copy, without what its missing threads had not posted; if the fork came in the middle
 //! of a [`Heap::flush`], the child's gauges stay as they are.
 
