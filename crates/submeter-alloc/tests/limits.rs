@@ -7,6 +7,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::thread;
+use std::time::Duration;
 
 use submeter::switch::InGroup;
 use submeter::{Group, Schema, Tree};
@@ -130,6 +131,56 @@ fn a_long_poll_finds_at_once_its_group_is_over() {
     exact::admit(&a).expect_err("it holds something");
     drop(blocks);
     assert_eq!(exact::admit(&a), Ok(()), "it holds nothing, and may");
+    books.must_balance();
+}
+
+/// What ended groups below a group leave counts for its limit, until it is freed.
+#[test]
+fn what_ended_children_left_counts_for_the_parent() {
+    /// More than one look covers.
+    const CHILDREN: usize = if cfg!(miri) { 3 } else { 300 };
+    const EACH: usize = 2 * LIMIT as usize / CHILDREN;
+    let (books, _alone) = books();
+    let top = limited(books, "/top");
+    let held = |group: &Group| exact::admit(group).map_or_else(|over| over.bytes, |()| 0);
+    let mut blocks = Vec::new();
+    for child in 0..CHILDREN {
+        // An ended group leaves what it was left, too.
+        let middle = books.tree.create(&format!("/top/m{child}")).expect("new");
+        let below = middle.create_child("below").expect("new");
+        blocks.push(below.run(|| vec![0_u8; EACH]));
+        assert_eq!(middle.run(|| (exact::check(), held(&middle))), (Ok(()), 0), "no limit");
+        for group in [below, middle] {
+            let killed = group.kill().expect("no children");
+            drop(group);
+            killed.released_blocking(Duration::from_secs(60)).expect("no handles");
+        }
+    }
+    assert_eq!(held(&top), (CHILDREN * EACH) as u64);
+    let over = top.run(exact::check).expect_err("over");
+    assert_eq!(over.bytes, (CHILDREN * EACH) as u64);
+    drop(over);
+    // A flush changes nothing, nor does a block that moves and grows.
+    assert_eq!(books.of(&top), (CHILDREN * EACH) as i64);
+    blocks[0].reserve_exact(3 * EACH);
+    let looks = || (0..CHILDREN).map(|_| held(&top)).last();
+    assert_eq!(looks(), Some(((CHILDREN + 3) * EACH) as u64));
+    blocks.truncate(CHILDREN / 3);
+    looks();
+    assert_eq!(exact::admit(&top), Ok(()));
+    // Numbers that are another group's are not counted: here, of the same size.
+    drop(blocks);
+    books.heap.flush();
+    let other = books.tree.create("/other").expect("new");
+    let many: Vec<_> = (0..CHILDREN)
+        .map(|n| {
+            let group = other.create_child(&format!("g{n}")).expect("new");
+            let block = group.run(|| vec![0_u8; EACH]);
+            (group, block)
+        })
+        .collect();
+    assert_eq!(looks(), Some(0));
+    drop(many);
     books.must_balance();
 }
 

@@ -234,7 +234,8 @@ impl Heap {
     /// Limits what a group may hold, or lifts the limit. [`or_over_heap`](super::OrOverHeap),
     /// [`check`](super::check) and [`admit`](super::admit) compare with it.
     ///
-    /// It limits the blocks of the group itself. Groups below have their own limits, so a
+    /// It limits the blocks of the group itself, and those that groups below it left when they
+    /// ended. Unlike a quota's, it does not cover living groups below: each has its own limit, so a
     /// comparison costs the same however many there are.
     ///
     /// # Errors

@@ -18,7 +18,7 @@ use super::{books, owners};
 pub struct OverLimit {
     /// The path of the group.
     pub path: String,
-    /// The bytes that its blocks took.
+    /// The bytes that its blocks took, with those that ended groups below it left.
     pub bytes: u64,
     /// The bytes that they may take.
     pub limit: u64,
@@ -53,10 +53,13 @@ impl fmt::Display for NoNumber {
 
 impl std::error::Error for NoNumber {}
 
-/// Checks that a group holds no more than its limit, for example before work starts for it.
+/// Checks that a group holds no more than its limit, for example before work starts for it: its own
+/// blocks, and those that ended groups below it left.
 ///
-/// Costs two loads if the group has no limit, otherwise two sums over CPUs. Up to 64 KiB that each
-/// other thread in the group has not posted yet is not included.
+/// Costs two loads if the group has no limit, otherwise two sums over CPUs, and two more for each
+/// ended group below it that left blocks. Of these it looks at 64 again, and at the others when it
+/// is next called. Up to 64 KiB that each other thread in the group has not posted yet is not
+/// included.
 ///
 /// # Errors
 /// When the group holds more.
@@ -66,7 +69,8 @@ pub fn admit(group: &Group) -> Result<(), OverLimit> {
     books::posted();
     // A lower bound: a group that allocates and frees much is not refused for bytes that it never
     // held.
-    let bytes = owners::sum_at_least(owner.number).max(0).unsigned_abs();
+    let own = owners::sum_at_least(owner.number).max(0).unsigned_abs();
+    let bytes = own.saturating_add(owner.left.bytes());
     if bytes <= limit {
         return Ok(());
     }

@@ -1,12 +1,14 @@
 //! Assigns groups their numbers in the books.
 
 use std::cell::Cell;
+use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence};
 
 use submeter::{Group, Tree};
 use submeter_percpu::process_lock::ProcessMutex;
 
+use super::left::Left;
 use super::owners::OWNERS_MAX;
 use super::{books, owners};
 
@@ -51,6 +53,7 @@ pub(super) struct Owner {
     ended: Arc<AtomicBool>,
     /// [`NO_LIMIT`] for none.
     limit: AtomicU64,
+    pub(super) left: Arc<Left>,
 }
 
 const NO_LIMIT: u64 = u64::MAX;
@@ -70,6 +73,9 @@ impl Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
+        // The list of what is left belongs to no tenant.
+        let _nobody = books::nobody();
+        self.left.end(self.number, &self.ended);
         // Release: pairs with the Acquire in `Heap::flush`, so that everything added in the group
         // is in the sums that decide whether its number is free.
         self.ended.store(true, Ordering::Release);
@@ -93,12 +99,9 @@ impl Numbering {
         if !group.is_beside(&self.root) {
             return None;
         }
-        // What is allocated here belongs to no tenant, not even to the last one, which the thread
-        // would otherwise keep charging.
-        let was = books::current();
-        books::works_for(0);
+        let nobody = books::nobody();
         let given = self.given(group);
-        books::works_for(was);
+        drop(nobody);
         given.then(|| group.companion::<Owner>()).flatten()
     }
 
@@ -116,11 +119,14 @@ impl Numbering {
         self.numbers.lock_unless_abandoned().map(|mut numbers| work(&mut numbers))
     }
 
-    /// Gives a group its number, and returns whether it has one now.
+    /// Gives a group its number, and returns whether it has one now. Those above it get theirs
+    /// first, so that it knows to whom it leaves what.
     fn given(&self, group: &Group) -> bool {
-        let above = std::iter::successors(Some(group), |group| group.parent());
-        let ids = above.map(Group::id).collect();
-        self.with(|numbers| numbers.give(group, ids)).unwrap_or(false)
+        let mut above: Vec<&Group> =
+            iter::successors(Some(group), |group| group.parent()).collect();
+        above.reverse();
+        let given = |numbers: &mut Numbers| above.iter().fold(false, |_, at| numbers.give(at));
+        self.with(given).unwrap_or(false)
     }
 
     /// Takes the entries that no flush has taken yet. They are not inserted under this lock,
@@ -153,15 +159,18 @@ impl Drop for Has {
 
 impl Numbers {
     /// Gives a group its number, unless another thread was faster.
-    fn give(&mut self, group: &Group, ids: Vec<u64>) -> bool {
+    fn give(&mut self, group: &Group) -> bool {
         if group.companion::<Owner>().is_some() {
             return true;
         }
         let reused = self.free.pop();
         let number = reused.unwrap_or(self.last + 1);
         let ended = Arc::new(AtomicBool::new(false));
+        let mut above = iter::successors(group.parent(), |group| group.parent());
+        let above = above.find_map(|group| group.companion::<Owner>());
+        let left = Arc::new(Left::below(above.map(|owner| Arc::clone(&owner.left))));
         let limit = AtomicU64::new(NO_LIMIT);
-        let owner = Owner { number, ended: Arc::clone(&ended), limit };
+        let owner = Owner { number, ended: Arc::clone(&ended), limit, left };
         let is_given = (number as usize) < OWNERS_MAX
             && owners::make(number).is_ok()
             // It fails if the group has another library's companion.
@@ -172,6 +181,7 @@ impl Numbers {
         }
         self.last = self.last.max(number);
         let path = group.path().to_owned();
+        let ids = iter::successors(Some(group), |group| group.parent()).map(Group::id).collect();
         self.new.push((number, Entry { path, ids, ended, posted: 0, posted_samples: 0 }));
         true
     }
