@@ -184,6 +184,29 @@ fn what_ended_children_left_counts_for_the_parent() {
     books.must_balance();
 }
 
+/// Limits need no flush: the numbers of ended groups are reused all the same.
+#[test]
+fn numbers_come_back_without_a_flush() {
+    const TENANTS: usize = if cfg!(miri) { 200 } else { 3_000 };
+    let (books, _alone) = books();
+    let before = books.heap.numbers();
+    let mut left = Vec::new();
+    for tenant in 0..TENANTS {
+        let group = limited(books, "/sequence/tenant");
+        let block = group.run(|| vec![0_u8; 10]);
+        left.extend((tenant % 100 == 0).then_some(block));
+        let killed = group.kill().expect("no children");
+        drop(group);
+        killed.released_blocking(Duration::from_secs(60)).expect("no handles");
+    }
+    let more = books.heap.numbers() - before;
+    assert!(more <= 2 * (64 + left.len()), "{more} numbers for one group at a time");
+    let sequence = books.tree.get("/sequence").expect("made");
+    assert_eq!(books.of(&sequence), 10 * left.len() as i64, "blocks keep their numbers");
+    drop(left);
+    assert_eq!(books.of(&sequence), 0);
+}
+
 #[test]
 fn a_group_of_another_tree_has_no_limit() {
     let (books, _alone) = books();
@@ -191,7 +214,10 @@ fn a_group_of_another_tree_has_no_limit() {
     let _: Live = schema.declare();
     let other = Tree::new(schema.build().expect("valid")).expect("address space");
     let error = books.heap.set_limit(other.root(), Some(1)).expect_err("not counted");
-    assert_eq!(error.to_string(), "the heap memory of / is not counted");
+    assert_eq!(
+        error.to_string(),
+        "the heap memory of / is not counted: it belongs to another tree than the `Heap`"
+    );
     assert_eq!(exact::admit(other.root()), Ok(()));
 }
 

@@ -239,10 +239,11 @@ impl Heap {
     /// comparison costs the same however many there are.
     ///
     /// # Errors
-    /// When the group has no number in the books: it belongs to another tree, or there are too many
-    /// groups.
+    /// When the group has no number in the books: it belongs to another tree, or 65,534 groups have
+    /// one.
     pub fn set_limit(&self, group: &Group, bytes: Option<u64>) -> Result<(), NoNumber> {
-        let owner = self.numbering.owner_of(group).ok_or_else(|| NoNumber::new(group))?;
+        let owner = self.numbering.owner_of(group);
+        let owner = owner.ok_or_else(|| NoNumber::new(group, self.numbering.why_not(group)))?;
         owner.set_limit(bytes);
         Ok(())
     }

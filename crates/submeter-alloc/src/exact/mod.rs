@@ -38,8 +38,9 @@
 //!   there is an update if the blocks of the group being left grew or shrank. A thread remembers
 //!   the numbers of 16 groups; for others, a switch looks the number up in the group.
 //! - **A group**: a line of per-CPU words and an entry, from the first thread in it or below it
-//!   until it has ended and its last block is freed. 65,534 groups may have them at once; blocks of
-//!   further groups have no owner.
+//!   until it has ended and its last block is freed. A [`Heap::flush`] finds out, or in programs
+//!   that never flush, a later group. 65,534 groups may have them at once; blocks of further groups
+//!   have no owner.
 //!
 //! # Limits
 //! [`Heap::set_limit`] says how much a group may hold. An allocation never fails because of it: its

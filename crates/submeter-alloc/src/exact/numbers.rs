@@ -9,6 +9,7 @@ use submeter::{Group, Tree};
 use submeter_percpu::process_lock::ProcessMutex;
 
 use super::left::Left;
+use super::limit::Why;
 use super::owners::OWNERS_MAX;
 use super::{books, owners};
 
@@ -33,7 +34,12 @@ struct Numbers {
     last: u32,
     /// Entries that no flush has taken yet.
     new: Vec<(u32, Entry)>,
+    /// How many more groups come before the ended among the new ones are looked for.
+    wait: usize,
 }
+
+/// The smallest wait.
+const WAIT_MIN: usize = 64;
 
 /// What a flush knows of a number.
 pub(super) struct Entry {
@@ -105,6 +111,15 @@ impl Numbering {
         given.then(|| group.companion::<Owner>()).flatten()
     }
 
+    /// Returns why a group has no number.
+    pub(super) fn why_not(&self, group: &Group) -> Why {
+        if !group.is_beside(&self.root) {
+            return Why::OtherTree;
+        }
+        let is_full = self.with(|numbers| numbers.is_full());
+        if is_full == Some(true) { Why::Full } else { Why::Taken }
+    }
+
     /// Runs `work` with the numbers locked. Does nothing in a handler that interrupts this
     /// function, nor in a forked child if another thread was in it at the fork.
     fn with<T>(&self, work: impl FnOnce(&mut Numbers) -> T) -> Option<T> {
@@ -158,12 +173,40 @@ impl Drop for Has {
 }
 
 impl Numbers {
+    /// Frees the numbers of groups that have ended and that no flush has seen, for programs that
+    /// never flush, and returns one. Between two looks as many groups come as were kept at the last,
+    /// so that a group costs the same however many there are; but none is refused before a look.
+    fn reclaim(&mut self) -> Option<u32> {
+        if self.wait != 0 {
+            return None;
+        }
+        let free = &mut self.free;
+        self.new.retain(|(number, entry)| {
+            // Acquire: as in `Heap::flush`. Nothing was posted to the tree.
+            let over = entry.ended.load(Ordering::Acquire) && owners::sum(*number) == 0;
+            if over {
+                free.push(*number);
+            }
+            !over
+        });
+        let fresh = OWNERS_MAX - 1 - self.last as usize;
+        let wait = self.new.len().max(WAIT_MIN);
+        self.wait = if fresh == 0 { wait } else { wait.min(fresh) };
+        self.free.pop()
+    }
+
+    /// Returns whether a group with a new number would find none.
+    fn is_full(&self) -> bool {
+        self.free.is_empty() && self.last as usize == OWNERS_MAX - 1
+    }
+
     /// Gives a group its number, unless another thread was faster.
     fn give(&mut self, group: &Group) -> bool {
         if group.companion::<Owner>().is_some() {
             return true;
         }
-        let reused = self.free.pop();
+        self.wait = self.wait.saturating_sub(1);
+        let reused = self.free.pop().or_else(|| self.reclaim());
         let number = reused.unwrap_or(self.last + 1);
         let ended = Arc::new(AtomicBool::new(false));
         let mut above = iter::successors(group.parent(), |group| group.parent());
