@@ -5,7 +5,10 @@
 #![expect(unsafe_code, reason = "asks for alignments, and allocates in handlers")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::collections::HashSet;
 use std::hint::black_box;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -167,4 +170,37 @@ fn a_forked_child_estimates_for_itself() {
     drop(held);
     assert_eq!(samples.of(&others), 0);
     samples.must_balance();
+}
+
+/// Children of one parent have different samples: their errors must not add up.
+#[test]
+fn forked_children_draw_places_of_their_own() {
+    const CHILDREN: usize = 8;
+    let (samples, _alone) = samples();
+    let group = samples.tree.create("/workers").expect("new");
+    let first_sample = |blocks: &mut Vec<Vec<u8>>| {
+        let before = samples.count(&group);
+        let is_new = |_: &usize| {
+            blocks.push(group.run(|| black_box(Vec::with_capacity(500))));
+            samples.count(&group) != before
+        };
+        (0..10_000).find(is_new).expect("one in 131 blocks")
+    };
+    let mut blocks = Vec::with_capacity(20_000);
+    // The parent has drawn before.
+    first_sample(&mut blocks);
+    let firsts: HashSet<[u8; 8]> = (0..CHILDREN)
+        .map(|_| {
+            let (mut here, mut there) = UnixStream::pair().expect("descriptors");
+            let passed = in_a_fork(|| {
+                let first = first_sample(&mut blocks) as u64;
+                there.write_all(&first.to_ne_bytes()).is_ok()
+            });
+            assert!(passed);
+            let mut first = [0; 8];
+            here.read_exact(&mut first).expect("written");
+            first
+        })
+        .collect();
+    assert!(firsts.len() >= CHILDREN / 2, "{firsts:?}");
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use submeter::{Bytes, Count, Gauge, Group, GroupValues, Metrics, SchemaBuilder, Tree};
 
-use super::{odds, samples, slots};
+use super::{odds, places, samples, slots};
 use crate::chosen::Rung;
 use crate::exact::{self, Balance};
 use crate::live::{self, StartError};
@@ -104,6 +104,7 @@ impl Heap {
     pub fn start(tree: &Tree, live: Live) -> Result<Heap, StartError> {
         // Before the rung is chosen: without address space, another rung can still be chosen.
         slots::start().map_err(StartError::NoAddresses)?;
+        places::start();
         let bytes = live::Live { bytes: live.bytes };
         let books = exact::Heap::begin(Rung::Sampled, tree, bytes, Some(live.samples))?;
         Ok(Heap { books, root: tree.root().clone(), live, lacking: AtomicU64::new(0) })
