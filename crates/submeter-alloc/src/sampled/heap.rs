@@ -26,7 +26,7 @@ pub struct Live {
 
 impl Live {
     /// Returns the standard error of what a group and all below it hold, in bytes: at least 19 of
-    /// 20 estimates are within 2.2 standard errors. Costs a read of the gauge.
+    /// 20 estimates are within three standard errors. Costs a read of the gauge.
     #[must_use]
     pub fn error_bytes(&self, group: &Group) -> u64 {
         error_bytes(group.sum(self.samples))
