@@ -127,6 +127,36 @@ fn a_handler_in_the_middle_spoils_nothing_stress() {
     assert_eq!((samples.count(&a), samples.count(&b)), (0, 0));
 }
 
+/// Blocks that are too much aligned for a slot are known, as they come, go and change.
+#[test]
+fn aligned_blocks_are_known_to_the_byte() {
+    let (samples, _alone) = samples();
+    let a = samples.tree.create("/aligned").expect("new");
+    for (size, align) in [(4_096, 8_192), (4_096, 16_384), (100, 1 << 20)] {
+        let [layout, larger, more] = [size, 2 * size, 9_000]
+            .map(|size| Layout::from_size_align(size, align).expect("valid"));
+        // SAFETY: the sizes are not 0, and each block is used with the layout that it has.
+        unsafe {
+            let mut blocks: Vec<_> = (0..300)
+                .map(|n| {
+                    a.run(
+                        || if n % 2 == 0 { HEAP.alloc(layout) } else { HEAP.alloc_zeroed(layout) },
+                    )
+                })
+                .collect();
+            assert_eq!((samples.of(&a), samples.count(&a)), (300 * size as i64, 0));
+            for (from, to) in [(layout, larger), (larger, more), (more, layout)] {
+                blocks.iter_mut().for_each(|block| *block = HEAP.realloc(*block, from, to.size()));
+                assert!(blocks.iter().all(|block| block.addr().is_multiple_of(align)));
+                assert_eq!((samples.of(&a), samples.count(&a)), (300 * to.size() as i64, 0));
+            }
+            blocks.into_iter().for_each(|block| HEAP.dealloc(block, layout));
+        }
+        assert_eq!(samples.of(&a), 0);
+    }
+    assert_eq!(samples.tree.root().sum(samples.live.lacking), 0);
+}
+
 /// A forked child estimates for itself while others are sampled.
 #[test]
 fn a_forked_child_estimates_for_itself() {

@@ -3,15 +3,15 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use submeter::{Bytes, Count, Gauge, Group, GroupValues, Metrics, SchemaBuilder, Tree};
+use submeter::{Bytes, Count, Counter, Gauge, Group, GroupValues, Metrics, SchemaBuilder, Tree};
 
 use super::{odds, places, samples, slots};
 use crate::chosen::Rung;
 use crate::exact::{self, Balance};
 use crate::live::{self, StartError};
 
-/// The gauges of what groups hold, and of how well that is known: `heap_live_bytes`,
-/// `heap_live_samples` and `heap_live_lacking_bytes`.
+/// What groups hold, and how well that is known: the gauges `heap_live_bytes` and
+/// `heap_live_samples`, and the counter `heap_lacking_bytes`.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Live {
@@ -20,8 +20,9 @@ pub struct Live {
     /// Samples that the estimate is from: its standard error is 64 KiB times the square root
     /// of one more.
     pub samples: Gauge<Count>,
-    /// Bytes that were allocated and are in no estimate. Only the root has any.
-    pub lacking: Gauge<Bytes>,
+    /// Bytes of blocks that no estimate ever had, whether or not they are in use. Only the root has
+    /// any.
+    pub lacking: Counter<Bytes>,
 }
 
 impl Live {
@@ -51,9 +52,9 @@ impl Metrics for Live {
                 "heap_live_samples",
                 "Samples of heap_live_bytes, whose standard error is 65536 * sqrt(1 + this)",
             ),
-            lacking: schema.gauge(
-                "heap_live_lacking_bytes",
-                "Heap memory that was allocated and could not be sampled",
+            lacking: schema.counter(
+                "heap_lacking_bytes",
+                "Heap memory that was allocated and could not be sampled, in use or not",
             ),
         }
     }
@@ -119,7 +120,7 @@ impl Heap {
         let now = samples::lacking();
         // Relaxed: each added part is taken once, by whichever flush.
         let before = self.lacking.swap(now, Ordering::Relaxed);
-        self.root.adjust(self.live.lacking, now.wrapping_sub(before).cast_signed());
+        self.root.add(self.live.lacking, now.wrapping_sub(before));
         self.books.flush();
     }
 

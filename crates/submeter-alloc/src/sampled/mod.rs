@@ -4,7 +4,8 @@
 //! [`Sampled`] is the allocator; [`Heap`] transfers its samples to a tree.
 //!
 //! # What is known
-//! - **Blocks of 8 KiB and more**: each one's owner, and its size to the byte.
+//! - **Blocks of 8 KiB and more**, and smaller ones that are aligned to 8 KiB or more: each one's
+//!   owner, and its size to the byte.
 //! - **Smaller blocks**: about one block in each 64 KiB allocated. Samples fall as randomly as
 //!   rain, and a sample of s bytes stands for s/(1 − e^(−s/65536)) bytes, so the sum is right on
 //!   average whatever the sizes are.
@@ -57,7 +58,8 @@
 //! sampled. A child of `fork` samples for itself, so that the errors of forked workers are
 //! independent; one of a bare `clone` has its parent's next samples. The estimates lack what a sample stands for if there is no slot for it (a
 //! heap of more than 64 GiB of small blocks, or a limit on memory), and known blocks for which the
-//! map finds no memory: the gauge `heap_live_lacking_bytes` of the root says how much.
+//! map finds no memory: the counter
+//! `heap_lacking_bytes` of the root says how much was, freed or not.
 
 mod heap;
 mod large;
