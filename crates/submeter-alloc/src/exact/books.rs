@@ -110,6 +110,7 @@ pub(crate) fn works_for(owner: u32) {
 }
 
 /// Makes the calling thread work for nobody until it is dropped.
+#[must_use]
 pub(super) struct Nobody(u32);
 
 /// What the books allocate for themselves belongs to no tenant, not even to the one that the thread

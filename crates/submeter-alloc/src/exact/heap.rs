@@ -171,6 +171,7 @@ impl Heap {
     /// Costs a sum over CPUs for each group that has blocks, and a lookup for each group that
     /// changed. In a forked child it does nothing if another thread was flushing at the fork.
     pub fn flush(&self) {
+        let _nobody = books::nobody();
         // Handles are dropped after the locks are released: dropping the last one wakes whatever
         // waits for its group.
         let mut held = Vec::new();
@@ -254,6 +255,7 @@ impl Heap {
     /// Costs a [`flush`](Heap::flush), and a flush of the tree.
     #[must_use]
     pub fn balance(&self) -> Balance {
+        let _nobody = books::nobody();
         self.flush();
         let attributed_bytes = self.tree.root().sum(self.live.bytes);
         Balance { booked_bytes: owners::total(), attributed_bytes }
