@@ -62,6 +62,9 @@ impl Metrics for Live {
 
 /// The samples of a tree's groups. A process has at most one. See the [module](super).
 ///
+/// Groups are charged until it is dropped: keep it for as long as the tree. Their gauges then stay
+/// as the last flush left them, whatever is freed later.
+///
 /// # Examples
 /// ```
 /// use std::alloc::System;
