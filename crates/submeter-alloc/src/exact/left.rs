@@ -126,6 +126,7 @@ impl Left {
         let Some(mut ended) = self.ended.lock_unless_abandoned() else { return 0 };
         let Some(ended) = ended.as_mut() else { return 0 };
         ended.look();
+        // Relaxed: as above.
         self.any.store(!ended.numbers.is_empty(), Ordering::Relaxed);
         ended.bytes
     }

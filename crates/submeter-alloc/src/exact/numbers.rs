@@ -174,8 +174,8 @@ impl Drop for Has {
 
 impl Numbers {
     /// Frees the numbers of groups that have ended and that no flush has seen, for programs that
-    /// never flush, and returns one. Between two looks as many groups come as were kept at the last,
-    /// so that a group costs the same however many there are; but none is refused before a look.
+    /// never flush, and returns one. Between two looks as many groups come as the last one kept, so
+    /// that a group costs the same however many there are; but none is refused before a look.
     fn reclaim(&mut self) -> Option<u32> {
         if self.wait != 0 {
             return None;

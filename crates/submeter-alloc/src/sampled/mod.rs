@@ -56,10 +56,11 @@
 //! The same as [`Exact`](crate::Exact); a thread's first sample also asks the kernel for the time
 //! and the process's id. A signal handler that interrupts the sampler on its own thread is not
 //! sampled. A child of `fork` samples for itself, so that the errors of forked workers are
-//! independent; one of a bare `clone` has its parent's next samples. The estimates lack what a sample stands for if there is no slot for it (a
-//! heap of more than 64 GiB of small blocks, or a limit on memory), and known blocks for which the
-//! map finds no memory: the counter
-//! `heap_lacking_bytes` of the root says how much was, freed or not.
+//! independent; one of a bare `clone` has its parent's next samples.
+//!
+//! The estimates lack what a sample stands for if there is no slot for it (a heap of more than 64
+//! GiB of small blocks, or a limit on memory), and known blocks for which the map finds no memory:
+//! the counter `heap_lacking_bytes` of the root says how much that was, freed or not.
 
 mod heap;
 mod large;

@@ -171,7 +171,7 @@ mod tests {
     /// The worst case is a heap of just over three intervals: it has no sample with the chance
     /// e^-3, 4.98 %. A factor of two digits cannot be smaller.
     #[test]
-    fn nineteen_of_twenty_are_within_three_errors_at_any_size() {
+    fn at_any_size_19_of_20_are_within_three_errors() {
         let worst = |errors| {
             // From the smallest tenant to one that is nearly normally distributed.
             let mut worst = (1.0_f64, 0, 0);

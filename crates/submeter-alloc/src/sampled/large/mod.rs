@@ -1,9 +1,9 @@
 //! The owners of known blocks.
 //!
 //! Known blocks are those of [`EXACT`] bytes and more, and those that are so aligned. Each covers a
-//! multiple of `EXACT`, which no other block covers: the first one is its entry's place in this map,
-//! where the number of its owner is, or 0 for none. There is no search, no two threads share an
-//! entry, and the map is never full.
+//! multiple of `EXACT`, which no other block covers. This map has an entry for each multiple: the
+//! number of the owner of the known block that covers it as its first, or 0 for none. There is no
+//! search, no two threads share an entry, and the map is never full.
 
 mod raw;
 
@@ -82,7 +82,7 @@ mod tests {
 
     /// A block that is only aligned has a known one right behind it.
     #[test]
-    fn an_aligned_block_and_the_next_have_entries_of_their_own() {
+    fn an_aligned_block_shares_no_entry() {
         let [aligned, next] =
             [0, 16].map(|at| without_provenance_mut((1 << 29) + LEAF * EXACT + at));
         assert!(note(aligned, 1) && note(next, 2));
