@@ -171,6 +171,7 @@ fn what_ended_children_left_counts_above() {
     // Numbers that are another group's are not counted: here, of the same size.
     drop(blocks);
     books.heap.flush();
+    books.heap.set_limit(&top, Some(0)).expect("a number");
     let other = books.tree.create("/other").expect("new");
     let many: Vec<_> = (0..CHILDREN)
         .map(|n| {
