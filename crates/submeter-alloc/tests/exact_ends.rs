@@ -3,7 +3,7 @@
 use std::alloc::System;
 use std::thread;
 
-use submeter::{Schema, Tree};
+use submeter::{Schema, Tree, switch};
 use submeter_alloc::exact::{self, Exact, Heap};
 use submeter_alloc::{Live, StartError};
 
@@ -24,6 +24,8 @@ fn no_thread_counts_once_the_heap_is_gone() {
     let held = |group| exact::admit(group).map_or_else(|over| over.bytes, |()| 0);
     let mut entered = a.enter();
     let before = vec![0_u8; 5_000];
+    switch::park();
+    heap.flush();
     // The list of observers is rebuilt.
     let let_go = thread::spawn(|| drop(heap)); // this thread's own blocks of it are in its group
     let_go.join().expect("no panic");
@@ -36,6 +38,7 @@ fn no_thread_counts_once_the_heap_is_gone() {
     assert_eq!((held(&a), held(&b)), (5_000, 0));
     drop((before, after, last, outside));
     assert_eq!((held(&a), held(&b)), (0, 0));
+    assert_eq!(a.sum(live.bytes), 5_000, "as the last flush left it");
     let error = Heap::start(&tree, live).expect_err("numbers are not given anew");
     assert!(matches!(error, StartError::Twice), "{error}");
 }

@@ -103,6 +103,25 @@ fn blocks_in_groups_of_another_tree_are_nobodys() {
     drop((block, more));
 }
 
+/// What a flush keeps of other groups does not belong to the group that asks for it.
+#[test]
+fn a_flush_in_a_group_is_not_charged_to_it() {
+    const GROUPS: usize = if cfg!(miri) { 20 } else { 500 };
+    let (books, _alone) = books();
+    let asks = books.tree.create("/asks").expect("new");
+    let many = books.tree.create("/asked").expect("new");
+    let groups: Vec<_> = (0..GROUPS)
+        .map(|n| many.create_child(&format!("g{n}")).expect("new"))
+        .inspect(|group| group.run(|| ()))
+        .collect();
+    asks.run(|| {
+        books.heap.flush();
+        let _ = books.heap.balance();
+    });
+    assert_eq!(books.of(&asks), 0);
+    drop(groups);
+}
+
 #[test]
 fn a_group_numbered_beside_others_has_its_number() {
     const GROUPS: usize = if cfg!(miri) { 2 } else { 300 };

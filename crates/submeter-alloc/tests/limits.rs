@@ -7,6 +7,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::thread;
+use std::time::Duration;
 
 use submeter::switch::InGroup;
 use submeter::{Group, Schema, Tree};
@@ -133,6 +134,80 @@ fn a_long_poll_finds_at_once_its_group_is_over() {
     books.must_balance();
 }
 
+/// What ended groups below a group leave counts for its limit, until it is freed.
+#[test]
+fn what_ended_children_left_counts_above() {
+    /// More than one look covers.
+    const CHILDREN: usize = if cfg!(miri) { 3 } else { 300 };
+    const EACH: usize = 2 * LIMIT as usize / CHILDREN;
+    let (books, _alone) = books();
+    let top = limited(books, "/top");
+    let held = |group: &Group| exact::admit(group).map_or_else(|over| over.bytes, |()| 0);
+    let mut blocks = Vec::new();
+    for child in 0..CHILDREN {
+        // An ended group leaves what it was left, too.
+        let middle = books.tree.create(&format!("/top/m{child}")).expect("new");
+        let below = middle.create_child("below").expect("new");
+        blocks.push(below.run(|| vec![0_u8; EACH]));
+        assert_eq!(middle.run(|| (exact::check(), held(&middle))), (Ok(()), 0), "no limit");
+        for group in [below, middle] {
+            let killed = group.kill().expect("no children");
+            drop(group);
+            killed.released_blocking(Duration::from_secs(60)).expect("no handles");
+        }
+    }
+    assert_eq!(held(&top), (CHILDREN * EACH) as u64);
+    let over = top.run(exact::check).expect_err("over");
+    assert_eq!(over.bytes, (CHILDREN * EACH) as u64);
+    drop(over);
+    // A flush changes nothing, nor does a block that moves and grows.
+    assert_eq!(books.of(&top), (CHILDREN * EACH) as i64);
+    blocks[0].reserve_exact(3 * EACH);
+    let looks = || (0..CHILDREN).fold(0, |_, _| held(&top));
+    assert_eq!(looks(), ((CHILDREN + 3) * EACH) as u64);
+    blocks.truncate(CHILDREN / 3);
+    looks();
+    assert_eq!(exact::admit(&top), Ok(()));
+    // Numbers that are another group's are not counted: here, of the same size.
+    drop(blocks);
+    books.heap.flush();
+    books.heap.set_limit(&top, Some(0)).expect("a number");
+    let other = books.tree.create("/other").expect("new");
+    let many: Vec<_> = (0..CHILDREN)
+        .map(|n| {
+            let group = other.create_child(&format!("g{n}")).expect("new");
+            let block = group.run(|| vec![0_u8; EACH]);
+            (group, block)
+        })
+        .collect();
+    assert_eq!(looks(), 0);
+    drop(many);
+    books.must_balance();
+}
+
+/// Limits need no flush: the numbers of ended groups are reused all the same.
+#[test]
+fn numbers_come_back_without_a_flush() {
+    const TENANTS: usize = if cfg!(miri) { 200 } else { 3_000 };
+    let (books, _alone) = books();
+    let before = books.heap.numbers();
+    let mut left = Vec::new();
+    for tenant in 0..TENANTS {
+        let group = limited(books, "/sequence/tenant");
+        let block = group.run(|| vec![0_u8; 10]);
+        left.extend((tenant % 100 == 0).then_some(block));
+        let killed = group.kill().expect("no children");
+        drop(group);
+        killed.released_blocking(Duration::from_secs(60)).expect("no handles");
+    }
+    let more = books.heap.numbers() - before;
+    assert!(more <= 2 * (64 + left.len()), "{more} numbers for one group at a time");
+    let sequence = books.tree.get("/sequence").expect("made");
+    assert_eq!(books.of(&sequence), 10 * left.len() as i64, "blocks keep their numbers");
+    drop(left);
+    assert_eq!(books.of(&sequence), 0);
+}
+
 #[test]
 fn a_group_of_another_tree_has_no_limit() {
     let (books, _alone) = books();
@@ -140,7 +215,10 @@ fn a_group_of_another_tree_has_no_limit() {
     let _: Live = schema.declare();
     let other = Tree::new(schema.build().expect("valid")).expect("address space");
     let error = books.heap.set_limit(other.root(), Some(1)).expect_err("not counted");
-    assert_eq!(error.to_string(), "the heap memory of / is not counted");
+    assert_eq!(
+        error.to_string(),
+        "the heap memory of / is not counted: it belongs to another tree than the `Heap`"
+    );
     assert_eq!(exact::admit(other.root()), Ok(()));
 }
 

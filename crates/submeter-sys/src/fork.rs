@@ -82,13 +82,20 @@ pub fn watch() {
     // page too, if there was memory for one: `Home` keeps its word. If two threads come first
     // together, they register the handlers twice, which is harmless.
     if WATCHED.load(Ordering::Acquire) == 0 {
-        os::fork::note_handlers(in_parent, in_child);
+        os::fork::note_handlers(Some(in_parent), in_child);
         if let Ok(page) = wiped_page() {
             use_page(page);
         }
         // Release: after the page; pairs with the Acquire above.
         WATCHED.store(1, Ordering::Release);
     }
+}
+
+/// Calls `reset` on the only thread of each child, before `fork` returns there, from now on. It may
+/// do what a signal handler may. Children of `_Fork` or a bare `clone` do not call it. If memory is
+/// short, no child does.
+pub fn in_each_child(reset: extern "C" fn()) {
+    os::fork::note_handlers(None, reset);
 }
 
 #[inline(always)]

@@ -54,6 +54,18 @@ impl Reservation {
         Ok(Reservation { base, len })
     }
 
+    /// Reserves `len` bytes and opens all of them, for an allocator in the middle of a call. It
+    /// neither allocates nor takes a lock of the program, so it may run wherever the system may be
+    /// called. Returns `None` where [`new`](Reservation::new) fails: an error with the cause would
+    /// allocate.
+    #[must_use]
+    pub fn within_malloc(len: usize) -> Option<Reservation> {
+        let reservation = Reservation { base: os::memory::map(len).ok()?, len };
+        // SAFETY: 1. The range is the whole mapping, which begins with a page.
+        unsafe { os::memory::open(reservation.base, len) }.ok()?;
+        Some(reservation)
+    }
+
     /// Makes the pages of a range readable and writable; those that are open stay open. Costs a
     /// system call, and if the process has locked all its memory since (`mlockall(MCL_CURRENT)`),
     /// the memory of the range.

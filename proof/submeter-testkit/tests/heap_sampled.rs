@@ -3,8 +3,11 @@
 //! although threads of its parent that do not exist in the child were in the middle of sampling.
 #![cfg(not(miri))]
 
-use std::alloc::{Layout, System};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::collections::HashSet;
 use std::hint::black_box;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -111,6 +114,37 @@ fn a_handler_in_the_middle_spoils_nothing_stress() {
     assert_eq!((samples.count(&a), samples.count(&b)), (0, 0));
 }
 
+/// Blocks that are too much aligned for a slot are known, as they come, go and change.
+#[test]
+#[expect(unsafe_code, reason = "calls an allocator")]
+fn aligned_blocks_are_known_to_the_byte() {
+    let (samples, _alone) = samples();
+    let a = samples.tree.create("/aligned").expect("new");
+    for (size, align) in [(4_096, 8_192), (4_096, 16_384), (100, 1 << 20)] {
+        let [layout, larger, more] = [size, 2 * size, 9_000]
+            .map(|size| Layout::from_size_align(size, align).expect("valid"));
+        // SAFETY: the sizes are not 0, and each block is used with the layout that it has.
+        unsafe {
+            let mut blocks: Vec<_> = (0..300)
+                .map(|n| {
+                    a.run(
+                        || if n % 2 == 0 { HEAP.alloc(layout) } else { HEAP.alloc_zeroed(layout) },
+                    )
+                })
+                .collect();
+            assert_eq!((samples.of(&a), samples.count(&a)), (300 * size as i64, 0));
+            for (from, to) in [(layout, larger), (larger, more), (more, layout)] {
+                blocks.iter_mut().for_each(|block| *block = HEAP.realloc(*block, from, to.size()));
+                assert!(blocks.iter().all(|block| block.addr().is_multiple_of(align)));
+                assert_eq!((samples.of(&a), samples.count(&a)), (300 * to.size() as i64, 0));
+            }
+            blocks.into_iter().for_each(|block| HEAP.dealloc(block, layout));
+        }
+        assert_eq!(samples.of(&a), 0);
+    }
+    assert_eq!(samples.tree.root().sum(samples.live.lacking), 0);
+}
+
 /// A forked child estimates for itself while others are sampled.
 #[test]
 fn a_forked_child_estimates_for_itself() {
@@ -154,4 +188,37 @@ fn a_forked_child_estimates_for_itself() {
     drop(held);
     assert_eq!(samples.of(&others), 0);
     samples.must_balance();
+}
+
+/// Children of one parent have different samples: their errors must not add up.
+#[test]
+fn forked_children_draw_places_of_their_own() {
+    const CHILDREN: usize = 8;
+    let (samples, _alone) = samples();
+    let group = samples.tree.create("/workers").expect("new");
+    let first_sample = |blocks: &mut Vec<Vec<u8>>| {
+        let before = samples.count(&group);
+        let is_new = |_: &usize| {
+            blocks.push(group.run(|| black_box(Vec::with_capacity(500))));
+            samples.count(&group) != before
+        };
+        (0..10_000).find(is_new).expect("one in 131 blocks")
+    };
+    let mut blocks = Vec::with_capacity(20_000);
+    // The parent has drawn before.
+    first_sample(&mut blocks);
+    let firsts: HashSet<[u8; 8]> = (0..CHILDREN)
+        .map(|_| {
+            let (mut here, mut there) = UnixStream::pair().expect("descriptors");
+            let passed = in_a_fork(|| {
+                let first = first_sample(&mut blocks) as u64;
+                there.write_all(&first.to_ne_bytes()).is_ok()
+            });
+            assert!(passed);
+            let mut first = [0; 8];
+            here.read_exact(&mut first).expect("written");
+            first
+        })
+        .collect();
+    assert!(firsts.len() >= CHILDREN / 2, "{firsts:?}");
 }

@@ -109,6 +109,24 @@ pub(crate) fn works_for(owner: u32) {
     });
 }
 
+/// Makes the calling thread work for nobody until it is dropped.
+#[must_use]
+pub(super) struct Nobody(u32);
+
+/// What the books allocate for themselves belongs to no tenant, not even to the one that the thread
+/// would otherwise keep charging.
+pub(super) fn nobody() -> Nobody {
+    let was = current();
+    works_for(0);
+    Nobody(was)
+}
+
+impl Drop for Nobody {
+    fn drop(&mut self) {
+        works_for(self.0);
+    }
+}
+
 /// Posts what the calling thread keeps.
 pub(crate) fn posted() {
     works_for(current());

@@ -17,6 +17,9 @@ use crate::live::{Live, StartError};
 
 /// The books of a tree's groups. A process has at most one. See the [module](super).
 ///
+/// Groups are charged until it is dropped: keep it for as long as the tree. Their gauges then stay
+/// as the last flush left them, whatever is freed later.
+///
 /// # Examples
 /// ```
 /// use std::alloc::System;
@@ -171,6 +174,7 @@ impl Heap {
     /// Costs a sum over CPUs for each group that has blocks, and a lookup for each group that
     /// changed. In a forked child it does nothing if another thread was flushing at the fork.
     pub fn flush(&self) {
+        let _nobody = books::nobody();
         // Handles are dropped after the locks are released: dropping the last one wakes whatever
         // waits for its group.
         let mut held = Vec::new();
@@ -231,14 +235,16 @@ impl Heap {
     /// Limits what a group may hold, or lifts the limit. [`or_over_heap`](super::OrOverHeap),
     /// [`check`](super::check) and [`admit`](super::admit) compare with it.
     ///
-    /// It limits the blocks of the group itself. Groups below have their own limits, so a
+    /// It limits the blocks of the group itself, and those that groups below it left when they
+    /// ended. Unlike a quota's, it does not cover living groups below: each has its own limit, so a
     /// comparison costs the same however many there are.
     ///
     /// # Errors
-    /// When the group has no number in the books: it belongs to another tree, or there are too many
-    /// groups.
+    /// When the group has no number in the books: it belongs to another tree, or 65,534 groups have
+    /// one.
     pub fn set_limit(&self, group: &Group, bytes: Option<u64>) -> Result<(), NoNumber> {
-        let owner = self.numbering.owner_of(group).ok_or_else(|| NoNumber::new(group))?;
+        let owner = self.numbering.owner_of(group);
+        let owner = owner.ok_or_else(|| NoNumber::new(group, self.numbering.why_not(group)))?;
         owner.set_limit(bytes);
         Ok(())
     }
@@ -249,6 +255,7 @@ impl Heap {
     /// Costs a [`flush`](Heap::flush), and a flush of the tree.
     #[must_use]
     pub fn balance(&self) -> Balance {
+        let _nobody = books::nobody();
         self.flush();
         let attributed_bytes = self.tree.root().sum(self.live.bytes);
         Balance { booked_bytes: owners::total(), attributed_bytes }

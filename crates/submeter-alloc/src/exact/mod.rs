@@ -37,8 +37,9 @@
 //! - **A switch**: an [observer](submeter::switch::observe) is called, which reads no clock, and
 //!   there is an update if the blocks of the group being left grew or shrank. A thread remembers
 //!   the numbers of 16 groups; for others, a switch looks the number up in the group.
-//! - **A group**: a line of per-CPU words and an entry, from its first thread until it has ended
-//!   and its last block is freed. 65,534 groups may have them at once; blocks of further groups
+//! - **A group**: a line of per-CPU words and an entry, from the first thread in it or below it
+//!   until it has ended and its last block is freed. A [`Heap::flush`] finds out, or in programs
+//!   that never flush, a later group. 65,534 groups may have them at once; blocks of further groups
 //!   have no owner.
 //!
 //! # Limits
@@ -54,14 +55,16 @@
 //!
 //! # Where it is safe to use
 //! The same as [`Metered`](crate::Metered): within a call of the allocator it does not lock, log or
-//! panic, and makes no system calls except those of the allocators below. A signal handler may
-//! enter groups that some thread has been in, and may allocate if the allocator below permits it.
-//! Memory must be returned to the allocator below only through this one. A forked child continues
+//! panic, and calls nothing but the allocator below and, once for each GiB of addresses where
+//! blocks lie, the kernel for a part of the map. A signal handler may enter groups that some thread
+//! has been in, and may allocate if the allocator below permits it. Memory must be returned to the
+//! allocator below only through this one. A forked child continues
 //! in its own copy, without what its missing threads had not posted; if the fork came in the middle
 //! of a [`Heap::flush`], the child's gauges stay as they are.
 
 pub(crate) mod books;
 mod heap;
+mod left;
 mod limit;
 mod numbers;
 pub(crate) mod owners;

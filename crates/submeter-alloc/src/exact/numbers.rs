@@ -1,12 +1,15 @@
 //! Assigns groups their numbers in the books.
 
 use std::cell::Cell;
+use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence};
 
 use submeter::{Group, Tree};
 use submeter_percpu::process_lock::ProcessMutex;
 
+use super::left::Left;
+use super::limit::Why;
 use super::owners::OWNERS_MAX;
 use super::{books, owners};
 
@@ -31,7 +34,12 @@ struct Numbers {
     last: u32,
     /// Entries that no flush has taken yet.
     new: Vec<(u32, Entry)>,
+    /// How many more groups come before the ended among the new ones are looked for.
+    wait: usize,
 }
+
+/// The smallest wait.
+const WAIT_MIN: usize = 64;
 
 /// What a flush knows of a number.
 pub(super) struct Entry {
@@ -51,6 +59,7 @@ pub(super) struct Owner {
     ended: Arc<AtomicBool>,
     /// [`NO_LIMIT`] for none.
     limit: AtomicU64,
+    pub(super) left: Arc<Left>,
 }
 
 const NO_LIMIT: u64 = u64::MAX;
@@ -70,6 +79,9 @@ impl Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
+        // The list of what is left belongs to no tenant.
+        let _nobody = books::nobody();
+        self.left.end(self.number, &self.ended);
         // Release: pairs with the Acquire in `Heap::flush`, so that everything added in the group
         // is in the sums that decide whether its number is free.
         self.ended.store(true, Ordering::Release);
@@ -93,13 +105,19 @@ impl Numbering {
         if !group.is_beside(&self.root) {
             return None;
         }
-        // What is allocated here belongs to no tenant, not even to the last one, which the thread
-        // would otherwise keep charging.
-        let was = books::current();
-        books::works_for(0);
+        let nobody = books::nobody();
         let given = self.given(group);
-        books::works_for(was);
+        drop(nobody);
         given.then(|| group.companion::<Owner>()).flatten()
+    }
+
+    /// Returns why a group has no number.
+    pub(super) fn why_not(&self, group: &Group) -> Why {
+        if !group.is_beside(&self.root) {
+            return Why::OtherTree;
+        }
+        let is_full = self.with(|numbers| numbers.is_full());
+        if is_full == Some(true) { Why::Full } else { Why::Taken }
     }
 
     /// Runs `work` with the numbers locked. Does nothing in a handler that interrupts this
@@ -116,11 +134,14 @@ impl Numbering {
         self.numbers.lock_unless_abandoned().map(|mut numbers| work(&mut numbers))
     }
 
-    /// Gives a group its number, and returns whether it has one now.
+    /// Gives a group its number, and returns whether it has one now. Those above it get theirs
+    /// first, so that it knows to whom it leaves what.
     fn given(&self, group: &Group) -> bool {
-        let above = std::iter::successors(Some(group), |group| group.parent());
-        let ids = above.map(Group::id).collect();
-        self.with(|numbers| numbers.give(group, ids)).unwrap_or(false)
+        let mut above: Vec<&Group> =
+            iter::successors(Some(group), |group| group.parent()).collect();
+        above.reverse();
+        let given = |numbers: &mut Numbers| above.iter().fold(false, |_, at| numbers.give(at));
+        self.with(given).unwrap_or(false)
     }
 
     /// Takes the entries that no flush has taken yet. They are not inserted under this lock,
@@ -152,16 +173,47 @@ impl Drop for Has {
 }
 
 impl Numbers {
+    /// Frees the numbers of groups that have ended and that no flush has seen, for programs that
+    /// never flush, and returns one. Between two looks as many groups come as the last one kept, so
+    /// that a group costs the same however many there are; but none is refused before a look.
+    fn reclaim(&mut self) -> Option<u32> {
+        if self.wait != 0 {
+            return None;
+        }
+        let free = &mut self.free;
+        self.new.retain(|(number, entry)| {
+            // Acquire: as in `Heap::flush`. Nothing was posted to the tree.
+            let over = entry.ended.load(Ordering::Acquire) && owners::sum(*number) == 0;
+            if over {
+                free.push(*number);
+            }
+            !over
+        });
+        let fresh = OWNERS_MAX - 1 - self.last as usize;
+        let wait = self.new.len().max(WAIT_MIN);
+        self.wait = if fresh == 0 { wait } else { wait.min(fresh) };
+        self.free.pop()
+    }
+
+    /// Returns whether a group with a new number would find none.
+    fn is_full(&self) -> bool {
+        self.free.is_empty() && self.last as usize == OWNERS_MAX - 1
+    }
+
     /// Gives a group its number, unless another thread was faster.
-    fn give(&mut self, group: &Group, ids: Vec<u64>) -> bool {
+    fn give(&mut self, group: &Group) -> bool {
         if group.companion::<Owner>().is_some() {
             return true;
         }
-        let reused = self.free.pop();
+        self.wait = self.wait.saturating_sub(1);
+        let reused = self.free.pop().or_else(|| self.reclaim());
         let number = reused.unwrap_or(self.last + 1);
         let ended = Arc::new(AtomicBool::new(false));
+        let mut above = iter::successors(group.parent(), |group| group.parent());
+        let above = above.find_map(|group| group.companion::<Owner>());
+        let left = Arc::new(Left::below(above.map(|owner| Arc::clone(&owner.left))));
         let limit = AtomicU64::new(NO_LIMIT);
-        let owner = Owner { number, ended: Arc::clone(&ended), limit };
+        let owner = Owner { number, ended: Arc::clone(&ended), limit, left };
         let is_given = (number as usize) < OWNERS_MAX
             && owners::make(number).is_ok()
             // It fails if the group has another library's companion.
@@ -172,6 +224,7 @@ impl Numbers {
         }
         self.last = self.last.max(number);
         let path = group.path().to_owned();
+        let ids = iter::successors(Some(group), |group| group.parent()).map(Group::id).collect();
         self.new.push((number, Entry { path, ids, ended, posted: 0, posted_samples: 0 }));
         true
     }

@@ -372,7 +372,7 @@ unsafe fn owner_behind(block: *mut u8) -> u32 {
 // SAFETY: 1. Every block is one of `inner`, which is an allocator, made with `fit` of its layout,
 // or `fit_behind` if its entry says so, and is freed with the same. It is at least as large and as
 // aligned as requested. 2. Nothing unwinds: `books` adds to words, and wraps around.
-// 3. Nothing re-enters: `books` neither allocates nor frees, and leaves come from the system.
+// 3. Nothing re-enters: `books` neither allocates nor frees, and leaves come from the kernel.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for Exact<A> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {

@@ -3,15 +3,15 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use submeter::{Bytes, Count, Gauge, Group, GroupValues, Metrics, SchemaBuilder, Tree};
+use submeter::{Bytes, Count, Counter, Gauge, Group, GroupValues, Metrics, SchemaBuilder, Tree};
 
-use super::{odds, samples, slots};
+use super::{odds, places, samples, slots};
 use crate::chosen::Rung;
 use crate::exact::{self, Balance};
 use crate::live::{self, StartError};
 
-/// The gauges of what groups hold, and of how well that is known: `heap_live_bytes`,
-/// `heap_live_samples` and `heap_live_lacking_bytes`.
+/// What groups hold, and how well that is known: the gauges `heap_live_bytes` and
+/// `heap_live_samples`, and the counter `heap_lacking_bytes`.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Live {
@@ -20,13 +20,14 @@ pub struct Live {
     /// Samples that the estimate is from: its standard error is 64 KiB times the square root
     /// of one more.
     pub samples: Gauge<Count>,
-    /// Bytes that were allocated and are in no estimate. Only the root has any.
-    pub lacking: Gauge<Bytes>,
+    /// Bytes of blocks that no estimate ever had, whether or not they are in use. Only the root has
+    /// any.
+    pub lacking: Counter<Bytes>,
 }
 
 impl Live {
     /// Returns the standard error of what a group and all below it hold, in bytes: at least 19 of
-    /// 20 estimates are within 2.2 standard errors. Costs a read of the gauge.
+    /// 20 estimates are within three standard errors. Costs a read of the gauge.
     #[must_use]
     pub fn error_bytes(&self, group: &Group) -> u64 {
         error_bytes(group.sum(self.samples))
@@ -51,15 +52,18 @@ impl Metrics for Live {
                 "heap_live_samples",
                 "Samples of heap_live_bytes, whose standard error is 65536 * sqrt(1 + this)",
             ),
-            lacking: schema.gauge(
-                "heap_live_lacking_bytes",
-                "Heap memory that was allocated and could not be sampled",
+            lacking: schema.counter(
+                "heap_lacking_bytes",
+                "Heap memory that was allocated and could not be sampled, in use or not",
             ),
         }
     }
 }
 
 /// The samples of a tree's groups. A process has at most one. See the [module](super).
+///
+/// Groups are charged until it is dropped: keep it for as long as the tree. Their gauges then stay
+/// as the last flush left them, whatever is freed later.
 ///
 /// # Examples
 /// ```
@@ -104,6 +108,7 @@ impl Heap {
     pub fn start(tree: &Tree, live: Live) -> Result<Heap, StartError> {
         // Before the rung is chosen: without address space, another rung can still be chosen.
         slots::start().map_err(StartError::NoAddresses)?;
+        places::start();
         let bytes = live::Live { bytes: live.bytes };
         let books = exact::Heap::begin(Rung::Sampled, tree, bytes, Some(live.samples))?;
         Ok(Heap { books, root: tree.root().clone(), live, lacking: AtomicU64::new(0) })
@@ -118,7 +123,7 @@ impl Heap {
         let now = samples::lacking();
         // Relaxed: each added part is taken once, by whichever flush.
         let before = self.lacking.swap(now, Ordering::Relaxed);
-        self.root.adjust(self.live.lacking, now.wrapping_sub(before).cast_signed());
+        self.root.add(self.live.lacking, now.wrapping_sub(before));
         self.books.flush();
     }
 

@@ -1,8 +1,11 @@
 //! Where a thread's next sample is.
 
 use std::cell::Cell;
-use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
+use std::time::{SystemTime, UNIX_EPOCH};
+use std::{process, ptr};
+
+use submeter_sys::fork;
 
 use super::odds;
 
@@ -68,17 +71,44 @@ fn alone<T>(change: impl FnOnce(&Here) -> T) -> Option<T> {
 }
 
 fn random(here: &Here) -> u64 {
-    /// Makes a difference between threads, whose words may lie where another thread's did.
-    static THREADS: AtomicU64 = AtomicU64::new(0);
     let mut state = here.random.get();
     if state == 0 {
-        // Relaxed: only a unique number is needed.
-        let thread = THREADS.fetch_add(1, Ordering::Relaxed);
-        state = ptr::from_ref(here).addr() as u64 ^ thread.rotate_right(16);
+        state = seed(here);
     }
     let random = odds::random(&mut state);
     here.random.set(state);
     random
+}
+
+/// Returns a number that another thread of any process hardly has: their samples are summed, and
+/// their errors must not add up.
+#[cold]
+fn seed(here: &Here) -> u64 {
+    /// Makes a difference between threads, whose words may lie where another thread's did.
+    static THREADS: AtomicU64 = AtomicU64::new(0);
+    // Relaxed: only a unique number is needed.
+    let thread = THREADS.fetch_add(1, Ordering::Relaxed);
+    let mut seed = ptr::from_ref(here).addr() as u64 ^ thread.rotate_right(16);
+    // Forked children have the same words, and containers the same process ids.
+    seed = odds::random(&mut seed) ^ u64::from(process::id());
+    // Miri has no such clock.
+    let now =
+        (!cfg!(miri)).then(SystemTime::now).and_then(|now| now.duration_since(UNIX_EPOCH).ok());
+    odds::random(&mut seed) ^ now.map_or(0, |now| now.as_nanos() as u64)
+}
+
+/// Makes forked children sample for themselves from now on.
+pub(super) fn start() {
+    fork::in_each_child(restart);
+}
+
+/// Lets a forked child's only thread begin like a new one. Its parent's next place would be
+/// everybody's first.
+extern "C" fn restart() {
+    let _ = HERE.try_with(|here| {
+        here.left.set(0);
+        here.random.set(0);
+    });
 }
 
 /// Finds the next place after a [`pass`] that returned false, and returns whether one was among the

@@ -3,6 +3,7 @@
 
 use std::alloc::{GlobalAlloc, Layout};
 
+use super::large::is_known;
 use super::odds::EXACT;
 use super::slots::{self, Slot};
 use super::{places, samples};
@@ -61,7 +62,7 @@ impl<A: GlobalAlloc> Sampled<A> {
     #[inline(never)]
     unsafe fn make(&self, layout: Layout, zeroed: bool) -> *mut u8 {
         let size = layout.size();
-        if size >= EXACT {
+        if is_known(layout) {
             // SAFETY: 1. The caller's promise.
             let block = unsafe { self.bare(layout, zeroed) };
             if !block.is_null() {
@@ -97,7 +98,7 @@ impl<A: GlobalAlloc> Sampled<A> {
             return unsafe { self.resize_in_slot(slot, layout, new) };
         }
         let old = layout.size();
-        if old >= EXACT {
+        if is_known(layout) {
             // SAFETY: 1. The caller's promise.
             return unsafe { self.resize_known(block, layout, new) };
         }
@@ -136,7 +137,7 @@ impl<A: GlobalAlloc> Sampled<A> {
     ///    valid.
     unsafe fn resize_known(&self, block: *mut u8, old: Layout, new: Layout) -> *mut u8 {
         let owner = samples::take_out(block);
-        if new.size() < EXACT
+        if !is_known(new)
             && let Some(slot) = samples::shrink_known(owner, old.size(), new)
         {
             // SAFETY: 1. The caller's promise: it is one of `inner`. 2. The slot is ours, open, and
@@ -149,7 +150,7 @@ impl<A: GlobalAlloc> Sampled<A> {
         if moved.is_null() {
             samples::put_back(block, owner, old.size());
         } else {
-            samples::resized_known(moved, owner, old.size(), new.size());
+            samples::resized_known(moved, owner, old.size(), new);
         }
         moved
     }
@@ -200,7 +201,7 @@ impl<A: GlobalAlloc> Sampled<A> {
 unsafe impl<A: GlobalAlloc> GlobalAlloc for Sampled<A> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if layout.size() < EXACT && places::pass(layout.size()) {
+        if !is_known(layout) && places::pass(layout.size()) {
             // SAFETY: 1. The caller's promise is for the same method: the layout is not of size 0.
             return unsafe { self.inner.alloc(layout) };
         }
@@ -214,7 +215,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Sampled<A> {
         if slots::has(block) {
             return Self::free(block);
         }
-        if layout.size() >= EXACT {
+        if is_known(layout) {
             samples::forget(block, layout.size());
         }
         // SAFETY: 1. The caller's promise: the block is in use, with this layout. 2. It is one of
@@ -224,7 +225,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Sampled<A> {
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        if layout.size() < EXACT && places::pass(layout.size()) {
+        if !is_known(layout) && places::pass(layout.size()) {
             // SAFETY: 1. As in `alloc`.
             return unsafe { self.inner.alloc_zeroed(layout) };
         }
@@ -235,7 +236,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Sampled<A> {
     #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let old = layout.size();
-        let is_other = slots::has(block) || old.max(size) >= EXACT;
+        let is_other = slots::has(block) || size >= EXACT || is_known(layout);
         if is_other || (size > old && !places::pass(size - old)) {
             // SAFETY: 1. The caller's promise. 2. As was just checked.
             return unsafe { self.resize(block, layout, size) };

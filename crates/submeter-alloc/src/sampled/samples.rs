@@ -9,8 +9,9 @@ use super::{large, places, probes};
 use crate::exact::{books, owners};
 
 /// The bytes that the estimates lack: what samples without a slot stood for, and known blocks for
-/// whose entry there was no memory. No later sample takes them over: its block would be freed at
-/// another time, and might belong to another group that has the number by then.
+/// whose entry there was no memory. Nothing tells when they are freed. No later sample takes them
+/// over: its block would be freed at another time, and might belong to another group that has the
+/// number by then.
 static LACKING: AtomicU64 = AtomicU64::new(0);
 
 pub(super) fn lacking() -> u64 {
@@ -103,19 +104,20 @@ pub(super) fn shrink_known(owner: u32, old: usize, new: Layout) -> Option<Slot> 
 }
 
 /// Records the new place and size of a known block whose entry was taken out.
-pub(super) fn resized_known(moved: *mut u8, owner: u32, old: usize, new: usize) {
+pub(super) fn resized_known(moved: *mut u8, owner: u32, old: usize, new: Layout) {
     if owner == 0 {
         return;
     }
-    let is_known = new >= EXACT && large::note(moved, owner);
-    if new >= EXACT && !is_known {
-        lack(new as u64);
+    let size = new.size();
+    let is_known = large::is_known(new) && large::note(moved, owner);
+    if large::is_known(new) && !is_known {
+        lack(size as u64);
     }
     if is_known {
-        probes::begins(moved, new, new as u64);
+        probes::begins(moved, size, size as u64);
     }
     // In one step, so that an owner with one block is never without bytes.
-    books::count(owner, if is_known { new as i64 } else { 0 } - old as i64);
+    books::count(owner, if is_known { size as i64 } else { 0 } - old as i64);
 }
 
 /// Updates a slot whose block has a new size. The block is a sample, or was one until it shrank.

@@ -122,7 +122,7 @@ fn a_tenant_has_about_what_its_items_take() {
     let [.., tenants, _, of_all] = server.process()[..] else { panic!("five figures") };
     assert!(of_all >= error(&small) && tenants > of_all, "{of_all} of {tenants}");
     let metrics = get(server.page, "/metrics");
-    for series in ["heap_live_bytes", "heap_live_samples", "heap_live_lacking_bytes"] {
+    for series in ["heap_live_bytes", "heap_live_samples", "heap_lacking_bytes_total"] {
         assert!(metrics.contains(&format!("submeter_cache_{series}")), "{metrics}");
     }
     (0..ITEMS).for_each(|item| server.delete(&format!("small:{item}")));

@@ -1,12 +1,13 @@
 //! The owners of known blocks.
 //!
-//! Blocks of [`EXACT`] bytes and more start at least that far apart, so at most one of them starts
-//! in each stretch of `EXACT` bytes of address space. This map has an entry for each stretch: the
-//! number of the block's owner, or 0 for none. There is no search, no two threads share an entry,
-//! and the map is never full.
+//! Known blocks are those of [`EXACT`] bytes and more, and those that are so aligned. Each covers a
+//! multiple of `EXACT`, which no other block covers. This map has an entry for each multiple: the
+//! number of the owner of the known block that covers it as its first, or 0 for none. There is no
+//! search, no two threads share an entry, and the map is never full.
 
 mod raw;
 
+use std::alloc::Layout;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use super::odds::EXACT;
@@ -28,9 +29,17 @@ const _: () = assert!(OWNERS_MAX <= u16::MAX as usize + 1);
 
 static LEAVES: [Leaf<Entries>; LEAVES_MAX] = [const { Leaf::new() }; LEAVES_MAX];
 
+/// Returns whether blocks of this layout are known.
+#[inline(always)]
+pub(super) fn is_known(layout: Layout) -> bool {
+    const { assert!(EXACT.is_power_of_two()) };
+    // One comparison: either of the two has a bit there.
+    layout.size() | layout.align() >= EXACT
+}
+
 /// Returns the entry of a known block, or `None` if its part of the map was not or cannot be made.
 fn entry(block: *mut u8, make: bool) -> Option<&'static AtomicU16> {
-    let index = block.addr() / EXACT;
+    let index = block.addr().div_ceil(EXACT);
     raw::entries(index / LEAF, make).map(|leaf| &leaf[index % LEAF])
 }
 
@@ -69,6 +78,15 @@ mod tests {
             assert_eq!([0, 1, 2, 3].map(|n| forget(at(n))), [1, 2, 3, 4]);
             assert_eq!([0, 1, 2, 3].map(|n| forget(at(n))), [0; 4], "once");
         }
+    }
+
+    /// A block that is only aligned has a known one right behind it.
+    #[test]
+    fn an_aligned_block_shares_no_entry() {
+        let [aligned, next] =
+            [0, 16].map(|at| without_provenance_mut((1 << 29) + LEAF * EXACT + at));
+        assert!(note(aligned, 1) && note(next, 2));
+        assert_eq!([aligned, next].map(forget), [1, 2]);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! The entries of known blocks.
-#![allow(unsafe_code, reason = "memory that no allocator of ours may give")]
+#![allow(unsafe_code, reason = "entries in mapped memory")]
 
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU16;

@@ -1,9 +1,10 @@
-//! Memory from the allocator, where mappings are not available.
+//! Memory from the system's allocator, where mappings are not available.
 //!
-//! On Windows the allocator takes ranges of this size directly from the system: all of the range
-//! counts as committed, and a page takes memory when it is first touched.
+//! Not from the program's own, which may be what asks. On Windows the system's takes ranges of this
+//! size directly from the kernel: all of the range counts as committed, and a page takes memory
+//! when it is first touched.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::io;
 use std::ptr::NonNull;
 
@@ -14,7 +15,7 @@ pub(crate) fn map(len: usize) -> io::Result<NonNull<u8>> {
     let layout = Layout::from_size_align(len, PAGE).ok().filter(|layout| layout.size() != 0);
     let layout = layout.ok_or(io::ErrorKind::InvalidInput)?;
     // SAFETY: 1. The layout has a size: checked above.
-    let base = unsafe { alloc_zeroed(layout) };
+    let base = unsafe { System.alloc_zeroed(layout) };
     NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory.into())
 }
 
@@ -35,7 +36,7 @@ pub(crate) unsafe fn unmap(base: NonNull<u8>, len: usize) {
     let layout = unsafe { Layout::from_size_align_unchecked(len, PAGE) };
     // SAFETY: 1. The range is one whole allocation of that layout, which is no longer used: the
     // caller's promise.
-    unsafe { dealloc(base.as_ptr(), layout) };
+    unsafe { System.dealloc(base.as_ptr(), layout) };
 }
 
 /// Refuses: memory that is given back must read as zero at once, for threads that read it during

@@ -8,4 +8,4 @@ pub(crate) fn wipe(_: &Reservation) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-pub(crate) fn note_handlers(_: extern "C" fn(), _: extern "C" fn()) {}
+pub(crate) fn note_handlers(_: Option<extern "C" fn()>, _: extern "C" fn()) {}

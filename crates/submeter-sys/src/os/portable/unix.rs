@@ -97,10 +97,11 @@ pub(crate) mod fork {
 
     /// Lets the C library call `in_parent` before each of its forks, and `in_child` in the child,
     /// which may do what a signal handler may.
-    pub(crate) fn note_handlers(in_parent: extern "C" fn(), in_child: extern "C" fn()) {
+    pub(crate) fn note_handlers(in_parent: Option<extern "C" fn()>, in_child: extern "C" fn()) {
+        let in_parent = in_parent.map(|handler| handler as unsafe extern "C" fn());
         // SAFETY: 1. `in_child` may run in a child of a threaded process: the caller's part. 2.
         // Both exist for as long as they may be called: a library that is unloaded takes its
         // handlers with it.
-        unsafe { libc::pthread_atfork(Some(in_parent), None, Some(in_child)) };
+        unsafe { libc::pthread_atfork(in_parent, None, Some(in_child)) };
     }
 }

@@ -103,7 +103,7 @@ impl Books {
         let error = self.sampled.map(|live| {
             let error = move |group: &GroupValues| Some(live.error_bytes_in(group) as f64);
             View::level::<Bytes>("heap_error_bytes", "Heap \u{b1}", error)
-                .help("Standard error of Heap: 19 of 20 estimates are within 2.2 times this")
+                .help("Standard error of Heap: 19 of 20 estimates are within three times this")
         });
         std::iter::once(held).chain(error).collect()
     }
