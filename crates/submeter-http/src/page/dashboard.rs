@@ -389,7 +389,8 @@ pub struct Offence<'a> {
 }
 
 impl Offence<'_> {
-    /// Returns a figure of the group by the key of its view.
+    /// Returns a figure of the group by the key of its view, as it was in the greatest second of
+    /// the verdict lately.
     #[must_use]
     pub fn figure(&self, key: &str) -> Option<f64> {
         self.figures[self.views.place(key)?].0

@@ -12,6 +12,7 @@ mod say;
 mod tests;
 mod track;
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 
 use serde::Serialize;
@@ -91,20 +92,13 @@ impl Verdicts {
             track.missed += 1;
         }
         for finding in findings {
-            let kind = finding.kind;
-            let track = self.tracks.entry((kind, finding.id)).or_insert_with(|| Track {
-                path: path(finding.row).into(),
-                found: 0,
-                missed: 0,
-                since_ms: at_ms,
-                usual: finding.usual,
-                finding: finding.clone(),
-            });
-            track.found = track.found.saturating_add(1);
-            track.missed = 0;
-            // Keeps its worst moment, as the last samples of a burst are like any other.
-            if kind != VerdictKind::Bursts || finding.amount >= track.finding.amount {
-                track.finding = finding;
+            let row = &case.rows[finding.row];
+            match self.tracks.entry((finding.kind, finding.id)) {
+                Entry::Occupied(track) => track.into_mut().find(at_ms, finding, row),
+                Entry::Vacant(place) => {
+                    let path = path(finding.row);
+                    place.insert(Track::new(at_ms, path, finding, row));
+                }
             }
         }
         // A finding in every other sample is never found twice in a row.
@@ -136,6 +130,7 @@ impl Verdicts {
             // It still holds for the tenant, though the sentence may name another.
             if !now.iter().any(|track| track.is_named_in(&doc)) {
                 [doc.text, doc.short] = past;
+                doc.remedy = None;
                 doc.ended_ms = Some(at_ms);
                 self.past.push_front(doc);
                 self.has_changed = true;

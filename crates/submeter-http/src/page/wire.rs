@@ -207,8 +207,8 @@ pub struct VerdictDoc {
     /// Why it is reported: everybody who is harmed or to blame, with figures. Empty if the sentence
     /// is all there is.
     pub why: String,
-    /// The limit that would end it, as `POST /api/limit` takes it. Left out if the program knows
-    /// none.
+    /// The limit that would end it, as `POST /api/limit` takes it. Left out if the verdict is over
+    /// or the program knows none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
     /// The time since which it holds, in ms since 1970.

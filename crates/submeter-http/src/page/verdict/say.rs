@@ -29,17 +29,19 @@ pub(super) fn sentences(tracks: &[&Track], case: Case<'_>) -> Vec<Said> {
     let said = VerdictKind::ALL.iter().filter_map(|&kind| {
         let first = of(kind).next()?;
         let tenants = of(kind).count();
-        let figures = figures(&first.finding, views);
+        let figures_now = figures(&first.finding, views);
+        let figures_past = figures(&first.peak.finding, views);
         let [others, others_past] = verbs(kind, tenants > 2);
         let [verb, verb_past] = verbs(kind, false);
         // The figures are those of the first tenant alone.
-        let [now, past] = [(verb, others), (verb_past, others_past)].map(|(verb, others)| {
-            let more = match tenants {
-                1 => String::new(),
-                n => format!("; {} more {others}", n - 1),
-            };
-            [format!(" {verb}{figures}{more}."), format!(" {verb}{more}.")]
-        });
+        let [now, past] = [(verb, others, figures_now), (verb_past, others_past, figures_past)]
+            .map(|(verb, others, figures)| {
+                let more = match tenants {
+                    1 => String::new(),
+                    n => format!("; {} more {others}", n - 1),
+                };
+                [format!(" {verb}{figures}{more}."), format!(" {verb}{more}.")]
+            });
         let [text, short] = now;
         let why = if kind.is_about_two() { why.clone() } else { String::new() };
         let since_ms = of(kind).map(|track| track.since_ms).min().unwrap_or(first.since_ms);
@@ -51,7 +53,7 @@ pub(super) fn sentences(tracks: &[&Track], case: Case<'_>) -> Vec<Said> {
             text,
             short,
             why,
-            remedy: remedy(&first.finding, case),
+            remedy: remedy(first, case),
             since_ms,
             ended_ms: None,
         };
@@ -60,14 +62,12 @@ pub(super) fn sentences(tracks: &[&Track], case: Case<'_>) -> Vec<Said> {
     said.collect()
 }
 
-/// Asks the program for the limit that would end the finding.
-fn remedy(finding: &Finding, case: Case<'_>) -> Option<String> {
-    let Case { views, rows, .. } = case;
-    let Finding { kind, view, usual, row, id, .. } = *finding;
-    // The finding may be from an earlier sample.
-    let row = rows.get(row).filter(|row| row.id == id)?;
+/// Asks the program for the limit that would have ended the finding at its greatest.
+fn remedy(track: &Track, case: Case<'_>) -> Option<String> {
+    let Finding { kind, view, usual, .. } = track.peak.finding;
+    let (views, figures) = (case.views, &track.peak.figures);
     let view = views.docs().nth(view)?;
-    case.remedy?(&Offence { kind, view: &view.key, usual, views, figures: &row.figures })
+    case.remedy?(&Offence { kind, view: &view.key, usual, views, figures })
 }
 
 /// Names the harmed and those to blame with all known figures: the text of a tooltip.

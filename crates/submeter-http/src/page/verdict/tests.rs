@@ -291,6 +291,35 @@ fn the_program_is_asked_for_the_ending_limit() {
     assert_eq!(remedies, [Some("rate=45000/s".to_owned()), None], "and none for who is harmed");
 }
 
+/// A remedy is made of what was found: not of the second after it, nor of the last one, in which it
+/// ended.
+#[test]
+fn a_remedy_is_made_of_what_was_found() {
+    let mut server = Server::new(["/over", "/hog", "/quiet"]);
+    server.remedy = Some(std::sync::Arc::new(|offence| {
+        Some(format!("{}", offence.figure("requests")?.round()))
+    }));
+    let over = |requests, over_rate| Second { over_rate, rate: Some(1e3), ..busy(requests) };
+    let waits = Second { wait_ms: 9.0, ..busy(100.0) };
+    let mut proposed = |over: Second, hog: f64, quiet: Second| {
+        server.second(&[over, busy(hog), quiet]);
+        let docs = server.docs().into_iter().filter(|doc| !doc.kind.is_harm());
+        docs.filter_map(|doc| doc.remedy).collect::<Vec<_>>().join(" ")
+    };
+    for _ in 0..3 {
+        proposed(over(3e3, 2e3), 9e4, waits);
+    }
+    assert_eq!(proposed(over(900.0, 100.0), 5e4, waits), "90000 3000", "it ends in this second");
+    for _ in 0..3 {
+        assert_eq!(proposed(over(9.0, 0.0), 0.0, busy(100.0)), "90000 3000", "it is over");
+    }
+    assert_eq!(proposed(over(9.0, 0.0), 0.0, busy(100.0)), "", "nothing is left to end");
+    let mut lasting = |hog: f64| proposed(over(9.0, 0.0), hog, waits);
+    (0..20).for_each(|_| drop(lasting(9e4)));
+    (0..9).for_each(|_| drop(lasting(6e4)));
+    assert_eq!(lasting(6e4), "60000", "it has long been so");
+}
+
 /// A tenant that takes the processors with few requests is named; one with many is not.
 #[test]
 fn few_requests_that_take_the_cpus_are_named() {

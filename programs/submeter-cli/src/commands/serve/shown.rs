@@ -3,7 +3,7 @@
 use submeter::{Count, Counter};
 use submeter_cache::{Address, Cache, Metrics};
 use submeter_http::wire::{Placement, VerdictKind};
-use submeter_http::{Dashboard, Offence, View, Views, Worse};
+use submeter_http::{Dashboard, View, Views, Worse};
 
 use super::deletion::{self, Deleted};
 use super::heap;
@@ -24,7 +24,9 @@ pub(super) fn shown(
         .answers_max(usize::try_from(cache.config().memory_max / 4).unwrap_or(usize::MAX))
         .views(views(cache.metrics(), heap))
         .first_steps(text, &command)
-        .remedies("rate=20000/s,cpu=500m,memory=64m", remedy)
+        .remedies("rate=20000/s,cpu=500m,memory=64m", |offence| {
+            remedy(offence.kind, offence.view, offence.usual, |key| offence.figure(key))
+        })
         .on_delete(move |path| deletion::delete(served.clone(), deleted.clone(), path));
     let shown = match heap {
         Some(heap) => heap.clone().show(shown),
@@ -50,24 +52,36 @@ fn first_steps(listen: &Address, delimiter: u8) -> (&'static str, String) {
 }
 
 /// Returns the limit that a verdict proposes. A tenant that bursts gets half as much again as it
-/// usually has. A tenant that takes the most gets half of what it takes. A tenant that is refused
-/// gets a fifth more than it asks for, or twice the CPU time, as it is unknown how much it wants.
-fn remedy(offence: &Offence<'_>) -> Option<String> {
-    let requests = offence.figure("requests_per_s")?;
-    match (offence.kind, offence.view) {
-        (VerdictKind::Refused, "over_rate_per_s") => Some(rate(requests * 1.2)),
-        (VerdictKind::Refused, "over_cpu_per_s") => {
-            Some(cpu(offence.figure("cpu_limit_cores")? * 2.0))
+/// usually has. A tenant that takes the most gets half of what it takes. Neither is proposed more
+/// than it may have already. A tenant that is refused gets a fifth more than it asks for, or twice
+/// the CPU time, as it is unknown how much it wants: always more than it may have.
+fn remedy(
+    kind: VerdictKind,
+    view: &str,
+    usual: Option<f64>,
+    figure: impl Fn(&str) -> Option<f64>,
+) -> Option<String> {
+    let [rate_limit, cpu_limit] = ["rate_limit_per_s", "cpu_limit_cores"].map(&figure);
+    let allowed = |used: f64, limit: Option<f64>| limit.map_or(used, |limit| used.min(limit));
+    let requests = figure("requests_per_s")?;
+    match (kind, view) {
+        (VerdictKind::Refused, "over_rate_per_s") => {
+            Some(rate(requests.max(rate_limit.unwrap_or(0.0)) * 1.2))
         }
-        (VerdictKind::Takes, "cpu_cores") => Some(cpu(offence.figure("cpu_cores")? / 2.0)),
+        (VerdictKind::Refused, "over_cpu_per_s") => Some(cpu(cpu_limit? * 2.0)),
+        (VerdictKind::Takes, "cpu_cores") => {
+            Some(cpu(allowed(figure("cpu_cores")?, cpu_limit) / 2.0))
+        }
         (VerdictKind::Bursts | VerdictKind::Takes, "memory_bytes") => {
-            let mib = offence.figure("memory_bytes")? / 2.0 / f64::from(1 << 20);
+            let mib = figure("memory_bytes")? / 2.0 / f64::from(1 << 20);
             Some(format!("memory={:.0}m", mib.max(1.0)))
         }
-        (VerdictKind::Bursts, "requests_per_s") if offence.usual.is_some_and(|n| n > 0.0) => {
-            offence.usual.map(|usual| rate(usual * 1.5))
+        (VerdictKind::Bursts, "requests_per_s") if usual.is_some_and(|n| n > 0.0) => {
+            usual.map(|usual| rate(allowed(usual * 1.5, rate_limit)))
         }
-        (VerdictKind::Bursts | VerdictKind::Takes, _) => Some(rate(requests / 2.0)),
+        (VerdictKind::Bursts | VerdictKind::Takes, _) => {
+            Some(rate(allowed(requests, rate_limit) / 2.0))
+        }
         _ => None,
     }
 }
@@ -182,4 +196,32 @@ fn overdrafts(m: &Metrics) -> [Counter<Count>; 2] {
 /// including a request over its tenant's rate.
 pub(super) fn requests(m: &Metrics) -> [Counter<Count>; 6] {
     [m.cmd_get, m.cmd_set, m.cmd_delete, m.cmd_touch, m.cmd_arithmetic, m.cmd_debug]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tenant with these requests and this rate.
+    fn proposed(kind: VerdictKind, view: &str, usual: f64, [requests, limit]: [f64; 2]) -> String {
+        let figure = |key: &str| match key {
+            "requests_per_s" => Some(requests),
+            "rate_limit_per_s" => Some(limit).filter(|limit| *limit > 0.0),
+            _ => None,
+        };
+        remedy(kind, view, Some(usual), figure).expect("a limit ends it")
+    }
+
+    /// Who is refused is never proposed less than it may have, and who takes from others no more.
+    #[test]
+    fn a_remedy_is_on_the_right_side_of_the_limit() {
+        use VerdictKind::{Bursts, Refused, Takes};
+        let over = |requests| proposed(Refused, "over_rate_per_s", 0.0, [requests, 1000.0]);
+        assert_eq!(over(2000.0), "rate=2400/s");
+        assert_eq!(over(340.0), "rate=1200/s", "refused in a part of the second");
+        let takes = |limit| proposed(Takes, "requests_per_s", 0.0, [8000.0, limit]);
+        assert_eq!([0.0, 1000.0].map(takes), ["rate=4000/s", "rate=500/s"]);
+        let bursts = |limit| proposed(Bursts, "requests_per_s", 2000.0, [8000.0, limit]);
+        assert_eq!([0.0, 2500.0].map(bursts), ["rate=3000/s", "rate=2500/s"]);
+    }
 }
