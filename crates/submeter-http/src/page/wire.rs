@@ -200,7 +200,8 @@ pub struct VerdictDoc {
     pub group: String,
     /// Number of groups that it is about.
     pub tenants: usize,
-    /// The sentence after the group's name, with the space in front.
+    /// The sentence after the group's name, with the space in front. It is in the past tense in a
+    /// second in which nothing was found.
     pub text: String,
     /// The same without figures, for reading aloud.
     pub short: String,

@@ -4,7 +4,7 @@ use super::super::dashboard::Offence;
 use super::super::views::Views;
 use super::super::wire::{Shape, VerdictDoc, VerdictKind};
 use super::judge::{Case, Finding};
-use super::track::Track;
+use super::track::{Tense, Track};
 
 /// A space at which a line never breaks.
 const NBSP: char = '\u{a0}';
@@ -29,20 +29,18 @@ pub(super) fn sentences(tracks: &[&Track], case: Case<'_>) -> Vec<Said> {
     let said = VerdictKind::ALL.iter().filter_map(|&kind| {
         let first = of(kind).next()?;
         let tenants = of(kind).count();
-        let figures_now = figures(&first.finding, views);
-        let figures_past = figures(&first.peak.finding, views);
-        let [others, others_past] = verbs(kind, tenants > 2);
-        let [verb, verb_past] = verbs(kind, false);
         // The figures are those of the first tenant alone.
-        let [now, past] = [(verb, others, figures_now), (verb_past, others_past, figures_past)]
-            .map(|(verb, others, figures)| {
-                let more = match tenants {
-                    1 => String::new(),
-                    n => format!("; {} more {others}", n - 1),
-                };
-                [format!(" {verb}{figures}{more}."), format!(" {verb}{more}.")]
+        let rest = of(kind).skip(1).map(Track::tense).min();
+        let say = |tense: Tense, of_rest: Option<Tense>| {
+            let [verb, figures] = spoken(first, tense, views);
+            let more = of_rest.map_or(String::new(), |tense| {
+                format!("; {} more {}", tenants - 1, verb_of(kind, tenants > 2, tense))
             });
-        let [text, short] = now;
+            [format!(" {verb}{figures}{more}."), format!(" {verb}{more}.")]
+        };
+        let always = |tense: Tense| say(tense, rest.map(|_| tense));
+        let [text, _] = say(first.tense(), rest);
+        let ([_, short], past) = (always(Tense::Present), always(Tense::Past));
         let why = if kind.is_about_two() { why.clone() } else { String::new() };
         let since_ms = of(kind).map(|track| track.since_ms).min().unwrap_or(first.since_ms);
         let group = first.path.to_string();
@@ -75,16 +73,23 @@ fn why(tracks: &[&Track], views: &Views) -> String {
     let few = |is: fn(VerdictKind) -> bool| {
         let tracks = tracks.iter().filter(move |track| is(track.finding.kind)).take(NAMED);
         tracks.map(|track| {
-            let [verb, _] = verbs(track.finding.kind, false);
-            let figures = figures(&track.finding, views);
+            let [verb, figures] = spoken(track, track.tense(), views);
             format!("{} {verb}{figures}", track.path)
         })
     };
     few(VerdictKind::is_harm).chain(few(VerdictKind::is_blame)).collect::<Vec<_>>().join("; ")
 }
 
-/// Returns the verb, in the present and in the past.
-fn verbs(kind: VerdictKind, is_plural: bool) -> [&'static str; 2] {
+/// Returns the verb and the figures behind it: in the past, those of the greatest moment.
+fn spoken(track: &Track, tense: Tense, views: &Views) -> [String; 2] {
+    let finding = match tense {
+        Tense::Present => &track.finding,
+        Tense::Past => &track.peak.finding,
+    };
+    [verb_of(finding.kind, false, tense).to_owned(), figures(finding, views)]
+}
+
+fn verb_of(kind: VerdictKind, is_plural: bool, tense: Tense) -> &'static str {
     let [one, many, past, past_many] = match kind {
         VerdictKind::Bursts => ["bursts", "burst", "burst", "burst"],
         VerdictKind::Takes => ["takes most", "take most", "took most", "took most"],
@@ -98,7 +103,12 @@ fn verbs(kind: VerdictKind, is_plural: bool) -> [&'static str; 2] {
         }
         VerdictKind::Unknown => [""; 4],
     };
-    if is_plural { [many, past_many] } else { [one, past] }
+    match (tense, is_plural) {
+        (Tense::Present, false) => one,
+        (Tense::Present, true) => many,
+        (Tense::Past, false) => past,
+        (Tense::Past, true) => past_many,
+    }
 }
 
 /// Writes the figures behind a finding.

@@ -530,6 +530,30 @@ fn a_clock_that_is_set_back_says_nothing() {
     assert!(server.verdicts.said(1000).is_empty(), "it is an hour ago");
 }
 
+/// A finding that is held is said in the past tense, and one that lasts with its newest figures.
+#[test]
+fn what_is_held_is_said_in_the_past() {
+    let mut server = Server::new(["/over", "/also"]);
+    let over = |over_rate| Second { over_rate, ..busy(900.0) };
+    server.seconds(3, &[over(433.0), over(0.0)]);
+    let said = server.seconds(1, &[over(0.0), over(0.0)]);
+    assert_eq!(said, ["/over was refused 433 times a second: over its rate."]);
+    assert_eq!(server.docs()[0].short, " is refused.", "not read aloud each second");
+    let said = server.seconds(2, &[over(0.0), over(50.0)]);
+    assert_eq!(said, ["/over was refused 433 times a second: over its rate; 1 more is refused."]);
+    let said = server.seconds(1, &[over(12.0), over(0.0)]);
+    assert_eq!(said, ["/over is refused 12 times a second: over its rate; 1 more was refused."]);
+    let mut server = Server::new(["/a", "/b", "/c"]);
+    server.seconds(20, &[300.0, 400.0, 3000.0].map(|n| busy(n * 10.0)));
+    let waits = Second { wait_ms: 6.4, ..busy(3000.0) };
+    server.seconds(3, &[busy(90_000.0), busy(4000.0), waits]);
+    let said = server.seconds(1, &[busy(40_000.0), busy(4000.0), waits]);
+    assert!(said[0].starts_with("/a bursts: 85 % of all requests"), "{said:?}");
+    let said = server.seconds(1, &[300.0, 400.0, 3000.0].map(|n| busy(n * 10.0)));
+    assert!(said[0].starts_with("/a burst: 93 % of all requests"), "{said:?}");
+    assert!(said[1].starts_with("/c waited 6.40 ms a request"), "{said:?}");
+}
+
 #[test]
 fn a_partial_figure_is_never_shown_as_all() {
     let mut server = Server::new(["/hog", "/quiet"]);

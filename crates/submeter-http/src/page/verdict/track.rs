@@ -26,6 +26,13 @@ pub(super) struct Track {
     pub(super) usual: Option<f64>,
 }
 
+/// Whether something is so in the newest sample, or was so a moment ago.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Tense {
+    Present,
+    Past,
+}
+
 /// The greatest moment of a finding lately.
 #[derive(Debug)]
 pub(super) struct Peak {
@@ -78,6 +85,10 @@ impl Track {
 
     pub(super) fn is_said(&self) -> bool {
         self.found >= SAMPLES
+    }
+
+    pub(super) fn tense(&self) -> Tense {
+        if self.missed == 0 { Tense::Present } else { Tense::Past }
     }
 
     /// Returns whether a sentence begins with this group.
