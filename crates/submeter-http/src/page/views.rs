@@ -54,6 +54,8 @@ pub struct View {
     protection: Option<String>,
     /// For refusals, the key of the view of the rate that is exceeded.
     refused_by: Option<String>,
+    /// Whether what would be refused waits instead.
+    delays: bool,
 }
 
 /// What a view means when one tenant harms another.
@@ -328,6 +330,15 @@ impl View {
         self
     }
 
+    /// Declares that whatever is over the limit waits instead of being refused. The figure counts
+    /// attempts then, of which one that waits makes several: sentences leave it out.
+    #[must_use]
+    pub fn delays(mut self) -> View {
+        self.delays = true;
+        self.doc.is_refusal = false;
+        self
+    }
+
     /// Sets the name of the figure in a sentence, as in "87 % of all requests". The default is its
     /// title in lower case, without "/s".
     #[must_use]
@@ -351,7 +362,16 @@ impl View {
             is_contended: false,
             is_refusal: false,
         };
-        View { doc, source, role: Role::None, noun, work: None, protection: None, refused_by: None }
+        View {
+            doc,
+            source,
+            role: Role::None,
+            noun,
+            work: None,
+            protection: None,
+            refused_by: None,
+            delays: false,
+        }
     }
 
     /// `before` is the same group one sample earlier. It is `None` for a new group, which then has
@@ -453,6 +473,11 @@ impl Views {
     /// Returns the index of the view of the rate by which something is refused.
     pub(super) fn refusing(&self, refusals: usize) -> Option<usize> {
         self.place(self.0[refusals].refused_by.as_ref()?)
+    }
+
+    /// Returns whether what a view of refusals counts waits instead.
+    pub(super) fn delays(&self, refusals: usize) -> bool {
+        self.0[refusals].delays
     }
 
     /// Returns how a view's figures are written.

@@ -238,7 +238,7 @@ pub enum VerdictKind {
     GetsLess,
     /// At a limit that refuses it something.
     Refused,
-    /// At a limit where it waits for room.
+    /// At a limit where it waits.
     Stalls,
     /// A kind of a later version.
     #[serde(other)]

@@ -30,16 +30,18 @@ pub(super) fn sentences(tracks: &[&Track], case: Case<'_>) -> Vec<Said> {
         let first = of(kind).next()?;
         let tenants = of(kind).count();
         // The figures are those of the first tenant alone.
-        let rest = of(kind).skip(1).map(Track::tense).min();
+        let rest = || of(kind).skip(1);
+        let tense_of_rest = rest().map(Track::tense).min();
         let say = |tense: Tense, of_rest: Option<Tense>| {
             let [verb, figures] = spoken(first, tense, views);
             let more = of_rest.map_or(String::new(), |tense| {
-                format!("; {} more {}", tenants - 1, verb_of(kind, tenants > 2, tense))
+                let verb = rest().next().map(|of| verb_of(&of.finding, views, tenants > 2, tense));
+                format!("; {} more {}", tenants - 1, verb.unwrap_or_default())
             });
             [format!(" {verb}{figures}{more}."), format!(" {verb}{more}.")]
         };
-        let always = |tense: Tense| say(tense, rest.map(|_| tense));
-        let [text, _] = say(first.tense(), rest);
+        let always = |tense: Tense| say(tense, tense_of_rest.map(|_| tense));
+        let [text, _] = say(first.tense(), tense_of_rest);
         let ([_, short], past) = (always(Tense::Present), always(Tense::Past));
         let why = if kind.is_about_two() { why.clone() } else { String::new() };
         let since_ms = of(kind).map(|track| track.since_ms).min().unwrap_or(first.since_ms);
@@ -86,11 +88,11 @@ fn spoken(track: &Track, tense: Tense, views: &Views) -> [String; 2] {
         Tense::Present => &track.finding,
         Tense::Past => &track.peak.finding,
     };
-    [verb_of(finding.kind, false, tense).to_owned(), figures(finding, views)]
+    [verb_of(finding, views, false, tense).to_owned(), figures(finding, views)]
 }
 
-fn verb_of(kind: VerdictKind, is_plural: bool, tense: Tense) -> &'static str {
-    let [one, many, past, past_many] = match kind {
+fn verb_of(finding: &Finding, views: &Views, is_plural: bool, tense: Tense) -> &'static str {
+    let [one, many, past, past_many] = match finding.kind {
         VerdictKind::Bursts => ["bursts", "burst", "burst", "burst"],
         VerdictKind::Takes => ["takes most", "take most", "took most", "took most"],
         VerdictKind::Waits => ["waits", "wait", "waited", "waited"],
@@ -98,6 +100,7 @@ fn verb_of(kind: VerdictKind, is_plural: bool, tense: Tense) -> &'static str {
         VerdictKind::FindsLess => ["finds less", "find less", "found less", "found less"],
         VerdictKind::GetsLess => ["gets less", "get less", "got less", "got less"],
         VerdictKind::Refused => ["is refused", "are refused", "was refused", "were refused"],
+        VerdictKind::Stalls if views.delays(finding.view) => ["waits", "wait", "waited", "waited"],
         VerdictKind::Stalls => {
             ["waits for room", "wait for room", "waited for room", "waited for room"]
         }
@@ -140,19 +143,26 @@ fn figures(finding: &Finding, views: &Views) -> String {
         }
         VerdictKind::GetsLess => format!(": {} below its usual", percent(amount)),
         VerdictKind::Refused => {
-            let limit = match views.refusing(view).map(|limit| views.shape(limit)) {
-                // There is no limit, or the program does not declare which it is.
-                _ if than.is_nan() => String::new(),
-                Some(Shape::Cores) => format!(" of {} CPUs", (than * 1e3).round() / 1e3),
-                Some(Shape::Bytes) => format!(" of {}", bytes(than)),
-                Some(Shape::Count) => format!(" of {}", count(than)),
-                Some(Shape::ByteRate) => format!(" of {}/s", bytes(than)),
-                _ => format!(" of {}/s", count(than)),
-            };
-            format!(" {} times a second: {noun}{limit}", count(amount))
+            format!(" {} times a second: {noun}{}", count(amount), of_limit(finding, views))
+        }
+        VerdictKind::Stalls if views.delays(view) => {
+            format!(": {noun}{}", of_limit(finding, views))
         }
         VerdictKind::Stalls => format!(": {} of the last 10{NBSP}s", percent(amount)),
         VerdictKind::Unknown => String::new(),
+    }
+}
+
+/// Writes the limit that refuses, if the program declares which it is.
+fn of_limit(finding: &Finding, views: &Views) -> String {
+    let than = finding.than;
+    match views.refusing(finding.view).map(|limit| views.shape(limit)) {
+        _ if than.is_nan() => String::new(),
+        Some(Shape::Cores) => format!(" of {} CPUs", (than * 1e3).round() / 1e3),
+        Some(Shape::Bytes) => format!(" of {}", bytes(than)),
+        Some(Shape::Count) => format!(" of {}", count(than)),
+        Some(Shape::ByteRate) => format!(" of {}/s", bytes(than)),
+        _ => format!(" of {}/s", count(than)),
     }
 }
 

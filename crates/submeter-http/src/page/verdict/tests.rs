@@ -55,15 +55,23 @@ struct Server {
 
 impl Server {
     fn new<const N: usize>(names: [&'static str; N]) -> Server {
-        Server::of(names, |wait| wait.wait_for("work"))
+        Server::of(names, [|wait| wait.wait_for("work"), |over| over])
+    }
+
+    /// Makes one in which requests over their rate wait.
+    fn delaying<const N: usize>(names: [&'static str; N]) -> Server {
+        Server::of(names, [|wait| wait.wait_for("work"), View::delays])
     }
 
     /// Makes one that does not measure how long its requests wait.
     fn without_waits<const N: usize>(names: [&'static str; N]) -> Server {
-        Server::of(names, |wait| wait)
+        Server::of(names, [|wait| wait, |over| over])
     }
 
-    fn of<const N: usize>(names: [&'static str; N], wait: fn(View) -> View) -> Server {
+    fn of<const N: usize>(
+        names: [&'static str; N],
+        [wait, delays]: [fn(View) -> View; 2],
+    ) -> Server {
         let mut s = Schema::builder();
         let [requests, hits] = ["requests", "hits"].map(|name| s.counter::<Count>(name, ""));
         let [cpu, waited] = ["cpu", "waited"].map(|name| s.counter::<Nanoseconds>(name, ""));
@@ -80,11 +88,13 @@ impl Server {
                 .contended(),
             wait(View::mean("wait", "Wait", waited, [requests])).place(Placement::Detail),
             View::mean("work", "Work", cpu, [requests]).place(Placement::Nowhere),
-            View::rate("over", "Over rate/s", [over.throttled()])
-                .noun("over its rate")
-                .refused_by("rate")
-                .trouble()
-                .place(Placement::Table),
+            delays(
+                View::rate("over", "Over rate/s", [over.throttled()])
+                    .noun("over its rate")
+                    .refused_by("rate")
+                    .trouble()
+                    .place(Placement::Table),
+            ),
             View::refusals("full", "Over limit/s", memory)
                 .noun("over its memory")
                 .refused_by("limit")

@@ -1,7 +1,7 @@
 //! What the page, `/api/tree` and `submeter top` show of the cache.
 
 use submeter::{Count, Counter};
-use submeter_cache::{Address, Cache, Metrics};
+use submeter_cache::{Address, Cache, Metrics, OverRate};
 use submeter_http::wire::{Placement, VerdictKind};
 use submeter_http::{Dashboard, View, Views, Worse};
 
@@ -22,7 +22,7 @@ pub(super) fn shown(
         .version(env!("CARGO_PKG_VERSION"))
         .listen(&listen.to_string())
         .answers_max(usize::try_from(cache.config().memory_max / 4).unwrap_or(usize::MAX))
-        .views(views(cache.metrics(), heap))
+        .views(views(cache, heap))
         .first_steps(text, &command)
         .remedies("rate=20000/s,cpu=500m,memory=64m", |offence| {
             remedy(offence.kind, offence.view, offence.usual, |key| offence.figure(key))
@@ -53,8 +53,9 @@ fn first_steps(listen: &Address, delimiter: u8) -> (&'static str, String) {
 
 /// Returns the limit that a verdict proposes. A tenant that bursts gets half as much again as it
 /// usually has. A tenant that takes the most gets half of what it takes. Neither is proposed more
-/// than it may have already. A tenant that is refused gets a fifth more than it asks for, or twice
-/// the CPU time, as it is unknown how much it wants: always more than it may have.
+/// than it may have already. A tenant that is refused gets a fifth more than it asks for: always
+/// more than it may have. It gets twice the CPU time, and twice the rate if it waits for it, as it is
+/// unknown how much it wants.
 fn remedy(
     kind: VerdictKind,
     view: &str,
@@ -68,7 +69,10 @@ fn remedy(
         (VerdictKind::Refused, "over_rate_per_s") => {
             Some(rate(requests.max(rate_limit.unwrap_or(0.0)) * 1.2))
         }
-        (VerdictKind::Refused, "over_cpu_per_s") => Some(cpu(cpu_limit? * 2.0)),
+        (VerdictKind::Stalls, "over_rate_per_s") => Some(rate(rate_limit? * 2.0)),
+        (VerdictKind::Refused | VerdictKind::Stalls, "over_cpu_per_s") => {
+            Some(cpu(cpu_limit? * 2.0))
+        }
         (VerdictKind::Takes, "cpu_cores") => {
             Some(cpu(allowed(figure("cpu_cores")?, cpu_limit) / 2.0))
         }
@@ -97,7 +101,8 @@ fn cpu(cores: f64) -> String {
     format!("cpu={:.0}m", ((cores * 100.0).round() * 10.0).max(10.0))
 }
 
-fn views(m: &Metrics, heap: Option<&heap::Books>) -> Views {
+fn views(cache: &Cache, heap: Option<&heap::Books>) -> Views {
+    let m = cache.metrics();
     let lookups = [m.get_hits, m.get_misses];
     let used = [
         View::rate("requests_per_s", "Requests/s", requests(m))
@@ -130,17 +135,14 @@ fn views(m: &Metrics, heap: Option<&heap::Books>) -> Views {
         View::gauge("items", "Items", m.items).help("Items held").place(Placement::Table),
     ];
     let heap = heap.into_iter().flat_map(heap::Books::views);
-    Views::new(used.into_iter().chain(refusals(m)).chain(details(m)).chain(heap).collect())
+    Views::new(used.into_iter().chain(refusals(cache)).chain(details(m)).chain(heap).collect())
 }
 
 /// Returns what is refused or kept waiting.
-fn refusals(m: &Metrics) -> [View; 3] {
-    [
-        View::rate("store_failures_per_s", "No room/s", [m.store_failures])
-            .help("Stores refused in the last second for lack of memory")
-            .noun("no room for its stores")
-            .place(Placement::Table)
-            .trouble(),
+fn refusals(cache: &Cache) -> [View; 3] {
+    let m = cache.metrics();
+    let waits = cache.config().over_rate == OverRate::Wait;
+    let over = [
         View::rate("over_rate_per_s", "Over rate/s", [m.requests.throttled()])
             .help("Requests over the group's own rate in the last second, refused or kept waiting")
             .noun("over its rate")
@@ -153,7 +155,14 @@ fn refusals(m: &Metrics) -> [View; 3] {
             .refused_by("cpu_limit_cores")
             .place(Placement::Table)
             .trouble(),
-    ]
+    ];
+    let [over_rate, over_cpu] = over.map(|view| if waits { view.delays() } else { view });
+    let no_room = View::rate("store_failures_per_s", "No room/s", [m.store_failures])
+        .help("Stores refused in the last second for lack of memory")
+        .noun("no room for its stores")
+        .place(Placement::Table)
+        .trouble();
+    [no_room, over_rate, over_cpu]
 }
 
 /// Returns what is shown of one tenant, but not in the table.
@@ -215,10 +224,12 @@ mod tests {
     /// Who is refused is never proposed less than it may have, and who takes from others no more.
     #[test]
     fn a_remedy_is_on_the_right_side_of_the_limit() {
-        use VerdictKind::{Bursts, Refused, Takes};
+        use VerdictKind::{Bursts, Refused, Stalls, Takes};
         let over = |requests| proposed(Refused, "over_rate_per_s", 0.0, [requests, 1000.0]);
         assert_eq!(over(2000.0), "rate=2400/s");
         assert_eq!(over(340.0), "rate=1200/s", "refused in a part of the second");
+        let waits = proposed(Stalls, "over_rate_per_s", 0.0, [100.0, 100.0]);
+        assert_eq!(waits, "rate=200/s", "more requests wait than are counted");
         let takes = |limit| proposed(Takes, "requests_per_s", 0.0, [8000.0, limit]);
         assert_eq!([0.0, 1000.0].map(takes), ["rate=4000/s", "rate=500/s"]);
         let bursts = |limit| proposed(Bursts, "requests_per_s", 2000.0, [8000.0, limit]);

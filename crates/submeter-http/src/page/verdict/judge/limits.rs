@@ -14,22 +14,29 @@ impl Scene<'_> {
     /// What a level's own limit refuses is not counted by the groups below it.
     pub(super) fn refused(&self) -> Vec<Finding> {
         let mut found = Vec::new();
-        for &(view, ref own) in &self.refusals {
-            let levels = self.levels.iter().filter(|&&row| own[row] > 0.0);
-            found.extend(levels.map(|&row| self.refusal(row, view, own[row])));
+        for &row in &self.levels {
+            let own = self.refusals.iter().map(|(view, own)| (*view, own[row]));
+            let most = own.filter(|(_, n)| *n > 0.0).max_by(|a, b| a.1.total_cmp(&b.1));
+            found.extend(most.map(|(view, n)| self.refusal(row, view, n)));
         }
         for &row in &self.tenants {
             let most = self.most_of(row, Role::Refusals).filter(|(_, n)| *n > 0.0);
-            found.extend(most.map(|(view, n)| self.refusal(row, view, n)));
+            let most = most.map(|(view, n)| self.refusal(row, view, n));
+            let waits = most.as_ref().is_some_and(|of| of.kind == VerdictKind::Stalls);
             let stall = |(view, part)| self.finding(row, VerdictKind::Stalls, view, part, 0.0);
-            found.extend(self.stall(row).map(stall));
+            found.extend(self.stall(row).filter(|_| !waits).map(stall));
+            found.extend(most);
         }
         found
     }
 
     fn refusal(&self, row: usize, view: usize, amount: f64) -> Finding {
         let limit = self.views.refusing(view).and_then(|limit| self.figure(row, limit));
-        self.finding(row, VerdictKind::Refused, view, amount, limit.unwrap_or(f64::NAN))
+        let kind = match self.views.delays(view) {
+            true => VerdictKind::Stalls,
+            false => VerdictKind::Refused,
+        };
+        self.finding(row, kind, view, amount, limit.unwrap_or(f64::NAN))
     }
 
     /// Returns how often each group's own limit refuses.

@@ -18,6 +18,27 @@ fn who_is_at_its_own_limit_harms_nobody() {
     assert!(server.seconds(5, &[busy(10.0), busy(10.0), less]).is_empty(), "noise");
 }
 
+/// Where requests over their rate wait, nothing is refused, however often they ask.
+#[test]
+fn what_waits_for_its_rate_is_not_refused() {
+    let mut server = Server::delaying(["/lim", "/also", "/calm"]);
+    server.remedy = Some(std::sync::Arc::new(|of| Some(format!("{:?} {}", of.kind, of.view))));
+    let over = |over_rate| Second { over_rate, rate: Some(100.0), stalled: 0.3, ..busy(100.0) };
+    let calm = busy(100.0);
+    let said = server.seconds(1, &[over(132.0), calm, calm]);
+    assert!(said.is_empty(), "found once: {said:?}");
+    let said = server.seconds(2, &[over(132.0), calm, calm]);
+    assert_eq!(said, ["/lim waits: over its rate of 100/s."]);
+    assert_eq!(server.docs()[0].remedy.as_deref(), Some("Stalls over"));
+    let said = server.seconds(2, &[over(132.0), over(9.0), calm]);
+    assert_eq!(said, ["/lim waits: over its rate of 100/s; 1 more waits."]);
+    assert_eq!(
+        server.seconds(1, &[calm; 3]),
+        ["/lim waited: over its rate of 100/s; 1 more waited."]
+    );
+    assert!(!server.views.docs().any(|doc| doc.key == "over" && doc.is_refusal));
+}
+
 #[test]
 fn who_waits_for_itself_accuses_nobody() {
     let waits = Second { wait_ms: 400.0, ..busy(100.0) };
