@@ -384,6 +384,9 @@ pub struct Offence<'a> {
     pub view: &'a str,
     /// What the group usually has of that view, if the verdict is based on that.
     pub usual: Option<f64>,
+    /// The limit of a group above it that refuses, if the verdict is that this one has most of what
+    /// that may have.
+    pub shared: Option<f64>,
     pub(super) views: &'a Views,
     pub(super) figures: &'a [Figure],
 }

@@ -93,13 +93,20 @@ impl Verdicts {
         }
         for finding in findings {
             let row = &case.rows[finding.row];
-            match self.tracks.entry((finding.kind, finding.id)) {
-                Entry::Occupied(track) => track.into_mut().find(at_ms, finding, row),
+            // The root has no name in a sentence.
+            let level = finding.level.map(|level| if level == 0 { "" } else { path(level) });
+            let track = match self.tracks.entry((finding.kind, finding.id)) {
+                Entry::Occupied(track) => {
+                    let track = track.into_mut();
+                    track.find(at_ms, finding, row);
+                    track
+                }
                 Entry::Vacant(place) => {
                     let path = path(finding.row);
-                    place.insert(Track::new(at_ms, path, finding, row));
+                    place.insert(Track::new(at_ms, path, finding, row))
                 }
-            }
+            };
+            track.level = level.map(Into::into);
         }
         // A finding in every other sample is never found twice in a row.
         self.tracks.retain(|_, t| t.missed == 0 || t.is_said() && t.missed < ENDS);
@@ -111,7 +118,11 @@ impl Verdicts {
         let mut now: Vec<&Track> = self.tracks.values().filter(|track| track.is_said()).collect();
         // One tenant harmed for one sample, and then another, do not make anybody to blame.
         let has_harm = now.iter().any(|track| track.finding.kind.is_harm());
-        now.retain(|track| has_harm || !track.finding.kind.is_blame());
+        let has_refusal = now.iter().any(|track| !track.finding.kind.is_about_two());
+        now.retain(|track| {
+            let has_reason = has_harm || has_refusal && track.level.is_some();
+            has_reason || !track.finding.kind.is_blame()
+        });
         let said = |track: &Track| self.said.iter().any(|said| track.is_named_in(&said.doc));
         // A tenant that was named stays named: of two similar ones, either may be worse at a
         // moment.

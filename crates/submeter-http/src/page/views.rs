@@ -54,6 +54,8 @@ pub struct View {
     protection: Option<String>,
     /// For refusals, the key of the view of the rate that is exceeded.
     refused_by: Option<String>,
+    /// For refusals, the key of the view of what is lacking.
+    lacks: Option<String>,
     /// Whether what would be refused waits instead.
     delays: bool,
 }
@@ -330,6 +332,14 @@ impl View {
         self
     }
 
+    /// Names the view of what is lacking where something is refused that no limit of its own group
+    /// refuses, such as the memory of a full server: verdicts name the tenant that has most of it.
+    #[must_use]
+    pub fn lacks(mut self, held: &str) -> View {
+        self.lacks = Some(held.to_owned());
+        self
+    }
+
     /// Declares that whatever is over the limit waits instead of being refused. The figure counts
     /// attempts then, of which one that waits makes several: sentences leave it out.
     #[must_use]
@@ -370,6 +380,7 @@ impl View {
             work: None,
             protection: None,
             refused_by: None,
+            lacks: None,
             delays: false,
         }
     }
@@ -473,6 +484,18 @@ impl Views {
     /// Returns the index of the view of the rate by which something is refused.
     pub(super) fn refusing(&self, refusals: usize) -> Option<usize> {
         self.place(self.0[refusals].refused_by.as_ref()?)
+    }
+
+    /// Returns the index of the view of what a group lacks to which something is refused, if no
+    /// limit of the group refuses it.
+    pub(super) fn lacked(&self, refusals: usize) -> Option<usize> {
+        self.place(self.0[refusals].lacks.as_ref()?)
+    }
+
+    /// Returns the index of the view that is within the limit that refuses.
+    pub(super) fn refused(&self, refusals: usize) -> Option<usize> {
+        let limit = self.0[refusals].refused_by.as_ref()?;
+        self.0.iter().position(|view| view.doc.limit.as_ref() == Some(limit))
     }
 
     /// Returns whether what a view of refusals counts waits instead.

@@ -68,6 +68,9 @@ pub(super) struct Finding {
     pub(super) usual: Option<f64>,
     /// For a tenant to blame: other views of which it has most, with its parts of them.
     pub(super) also: Vec<(usize, f64)>,
+    /// The row of the level of whose limit it has most. `amount` is a part of that level's, and
+    /// `than` the limit.
+    pub(super) level: Option<usize>,
 }
 
 impl Finding {
@@ -189,6 +192,19 @@ pub(super) fn judge(case: Case<'_>, before: Before<'_>) -> Vec<Finding> {
         is_explained || is_too_busy && harm.kind == VerdictKind::Waits && waits_for_all(harm)
     };
     found.extend(harmed.iter().filter(is_new).cloned());
+    let crowding = scene.crowding(&found);
+    // Who leaves others no room is no victim of that.
+    found.retain(|refusal| {
+        let is_lack = scene.views.lacked(refusal.view).is_some();
+        !(is_lack && crowding.iter().any(|finding| finding.row == refusal.row))
+    });
+    let is_said = |finding: &Finding| {
+        let is_near = |other: &Finding| {
+            scene.is_within(finding.row, other.row) || scene.is_within(other.row, finding.row)
+        };
+        blamed.iter().any(is_near)
+    };
+    found.extend(crowding.into_iter().filter(|finding| !is_said(finding)));
     found.extend(blamed);
     found
 }
@@ -308,7 +324,7 @@ impl<'a> Scene<'a> {
         than: f64,
     ) -> Finding {
         let (id, also) = (self.rows[row].id, Vec::new());
-        Finding { kind, row, id, view, amount, than, usual: None, also }
+        Finding { kind, row, id, view, amount, than, usual: None, also, level: None }
     }
 
     /// Returns the findings on tenants that could be to blame.

@@ -26,6 +26,11 @@ pub(super) fn sentences(tracks: &[&Track], case: Case<'_>) -> Vec<Said> {
     let views = case.views;
     let of = |kind| tracks.iter().copied().filter(move |track| track.finding.kind == kind);
     let why = why(tracks, views);
+    // Where one tenant takes most of a level's limit, it needs one of its own.
+    let is_crowded = |refused: &Track| {
+        !refused.finding.kind.is_about_two()
+            && tracks.iter().any(|track| track.level.as_ref() == Some(&refused.path))
+    };
     let said = VerdictKind::ALL.iter().filter_map(|&kind| {
         let first = of(kind).next()?;
         let tenants = of(kind).count();
@@ -53,7 +58,7 @@ pub(super) fn sentences(tracks: &[&Track], case: Case<'_>) -> Vec<Said> {
             text,
             short,
             why,
-            remedy: remedy(first, case),
+            remedy: remedy(first, case).filter(|_| !is_crowded(first)),
             since_ms,
             ended_ms: None,
         };
@@ -64,10 +69,11 @@ pub(super) fn sentences(tracks: &[&Track], case: Case<'_>) -> Vec<Said> {
 
 /// Asks the program for the limit that would have ended the finding at its greatest.
 fn remedy(track: &Track, case: Case<'_>) -> Option<String> {
-    let Finding { kind, view, usual, .. } = track.peak.finding;
+    let Finding { kind, view, usual, than, level, .. } = track.peak.finding;
     let (views, figures) = (case.views, &track.peak.figures);
+    let shared = level.and(Some(than)).filter(|limit| !limit.is_nan());
     let view = views.docs().nth(view)?;
-    case.remedy?(&Offence { kind, view: &view.key, usual, views, figures })
+    case.remedy?(&Offence { kind, view: &view.key, usual, shared, views, figures })
 }
 
 /// Names the harmed and those to blame with all known figures: the text of a tooltip.
@@ -88,7 +94,11 @@ fn spoken(track: &Track, tense: Tense, views: &Views) -> [String; 2] {
         Tense::Present => &track.finding,
         Tense::Past => &track.peak.finding,
     };
-    [verb_of(finding, views, false, tense).to_owned(), figures(finding, views)]
+    let figures = match &track.level {
+        Some(level) if finding.level.is_some() => of_level(finding, level, views),
+        _ => figures(finding, views),
+    };
+    [verb_of(finding, views, false, tense).to_owned(), figures]
 }
 
 fn verb_of(finding: &Finding, views: &Views, is_plural: bool, tense: Tense) -> &'static str {
@@ -150,6 +160,15 @@ fn figures(finding: &Finding, views: &Views) -> String {
         }
         VerdictKind::Stalls => format!(": {} of the last 10{NBSP}s", percent(amount)),
         VerdictKind::Unknown => String::new(),
+    }
+}
+
+/// Writes which part of what a level may have a tenant has.
+fn of_level(finding: &Finding, level: &str, views: &Views) -> String {
+    let (part, noun) = (percent(finding.amount), views.noun(finding.view));
+    match level {
+        "" => format!(": {part} of all {noun}"),
+        level => format!(": {part} of the {noun} of {level}"),
     }
 }
 

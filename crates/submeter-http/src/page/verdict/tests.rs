@@ -28,6 +28,7 @@ struct Second {
     work_us: f64,
     over_rate: f64,
     over_limit: f64,
+    no_room: f64,
     stalled: f64,
     weight: Option<f64>,
     rate: Option<f64>,
@@ -48,8 +49,8 @@ struct Server {
     start: Instant,
     seconds: u64,
     names: Vec<&'static str>,
-    /// The refusals by the root's own rate.
-    own_refusals: f64,
+    /// What the root itself does.
+    own: Second,
     remedy: Option<Remedy>,
 }
 
@@ -73,13 +74,14 @@ impl Server {
         [wait, delays]: [fn(View) -> View; 2],
     ) -> Server {
         let mut s = Schema::builder();
-        let [requests, hits] = ["requests", "hits"].map(|name| s.counter::<Count>(name, ""));
+        let [requests, hits, failed] =
+            ["requests", "hits", "failed"].map(|name| s.counter::<Count>(name, ""));
         let [cpu, waited] = ["cpu", "waited"].map(|name| s.counter::<Nanoseconds>(name, ""));
         let memory = s.quota::<Bytes>("memory", "");
         let over = s.rate_limit::<Count>("over", "");
         s.build().expect("distinct names");
         let views = Views::new(vec![
-            View::rate("requests", "Requests/s", [requests]).contended(),
+            View::rate("requests", "Requests/s", [requests]).within("rate").contended(),
             View::rate("cpu", "CPU", [cpu]).contended(),
             View::ratio("hits", "Hits", hits, [requests]).worse(Worse::Low),
             View::held("memory", "Memory", memory)
@@ -100,6 +102,11 @@ impl Server {
                 .refused_by("limit")
                 .trouble()
                 .place(Placement::Table),
+            View::rate("no_room", "No room/s", [failed])
+                .noun("no room")
+                .lacks("memory")
+                .trouble()
+                .place(Placement::Table),
             View::pressure("stalls", "Stalls", memory).place(Placement::Table),
             View::weight("weight", over),
             View::rate_limit("rate", "Rate", over).place(Placement::Nowhere),
@@ -108,8 +115,8 @@ impl Server {
         ]);
         let (history, verdicts) = (History::new(views.clone()), Verdicts::default());
         let (start, names) = (Instant::now(), names.into());
-        let (own_refusals, remedy) = (0.0, None);
-        Server { views, history, verdicts, start, seconds: 0, names, own_refusals, remedy }
+        let (own, remedy) = (Second::default(), None);
+        Server { views, history, verdicts, start, seconds: 0, names, own, remedy }
     }
 
     /// Starts over, as a program that knows nothing of the past.
@@ -128,6 +135,7 @@ impl Server {
             let limits = [
                 of(s.over_rate),
                 of(s.over_limit),
+                of(s.no_room),
                 of(s.stalled),
                 Figure(s.weight),
                 Figure(s.rate),
@@ -156,10 +164,10 @@ impl Server {
             memory: sum(|s| s.memory, level),
             over_rate: own.over_rate + refused(|s| s.over_rate, level),
             over_limit: own.over_limit + refused(|s| s.over_limit, level),
+            no_room: refused(|s| s.no_room, level),
             ..own
         };
-        let root = Second { over_rate: self.own_refusals, ..Second::default() };
-        let mut rows = vec![row(0, None, &whole("", root))];
+        let mut rows = vec![row(0, None, &whole("", self.own))];
         for ((name, tenant), id) in names.iter().zip(tenants).zip(1..) {
             let parent = names.iter().rposition(|level| is_below(name, level));
             let parent = parent.map_or(0, |at| at as u32 + 1);

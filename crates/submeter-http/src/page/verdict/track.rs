@@ -18,6 +18,8 @@ pub(super) struct Track {
     pub(super) finding: Finding,
     pub(super) peak: Peak,
     pub(super) path: Box<str>,
+    /// The level of whose limit it has most.
+    pub(super) level: Option<Box<str>>,
     /// Samples in a row in which it was found, or was missing.
     pub(super) found: u8,
     pub(super) missed: u8,
@@ -62,6 +64,7 @@ impl Track {
     pub(super) fn new(at_ms: u64, path: &str, finding: Finding, row: &Row) -> Track {
         Track {
             path: path.into(),
+            level: None,
             found: 1,
             missed: 0,
             since_ms: at_ms,

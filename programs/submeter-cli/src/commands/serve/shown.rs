@@ -25,7 +25,8 @@ pub(super) fn shown(
         .views(views(cache, heap))
         .first_steps(text, &command)
         .remedies("rate=20000/s,cpu=500m,memory=64m", |offence| {
-            remedy(offence.kind, offence.view, offence.usual, |key| offence.figure(key))
+            let of = (offence.kind, offence.view);
+            remedy(of, offence.usual, offence.shared, |key| offence.figure(key))
         })
         .on_delete(move |path| deletion::delete(served.clone(), deleted.clone(), path));
     let shown = match heap {
@@ -52,20 +53,21 @@ fn first_steps(listen: &Address, delimiter: u8) -> (&'static str, String) {
 }
 
 /// Returns the limit that a verdict proposes. A tenant that bursts gets half as much again as it
-/// usually has. A tenant that takes the most gets half of what it takes. Neither is proposed more
+/// usually has. A tenant that takes the most gets half of what it takes, or of the limit that it
+/// shares with those who are refused. Neither is proposed more
 /// than it may have already. A tenant that is refused gets a fifth more than it asks for: always
 /// more than it may have. It gets twice the CPU time, and twice the rate if it waits for it, as it is
 /// unknown how much it wants.
 fn remedy(
-    kind: VerdictKind,
-    view: &str,
+    of: (VerdictKind, &str),
     usual: Option<f64>,
+    shared: Option<f64>,
     figure: impl Fn(&str) -> Option<f64>,
 ) -> Option<String> {
     let [rate_limit, cpu_limit] = ["rate_limit_per_s", "cpu_limit_cores"].map(&figure);
-    let allowed = |used: f64, limit: Option<f64>| limit.map_or(used, |limit| used.min(limit));
+    let allowed = |used: f64, own: Option<f64>| own.into_iter().chain(shared).fold(used, f64::min);
     let requests = figure("requests_per_s")?;
-    match (kind, view) {
+    match of {
         (VerdictKind::Refused, "over_rate_per_s") => {
             Some(rate(requests.max(rate_limit.unwrap_or(0.0)) * 1.2))
         }
@@ -77,7 +79,7 @@ fn remedy(
             Some(cpu(allowed(figure("cpu_cores")?, cpu_limit) / 2.0))
         }
         (VerdictKind::Bursts | VerdictKind::Takes, "memory_bytes") => {
-            let mib = figure("memory_bytes")? / 2.0 / f64::from(1 << 20);
+            let mib = allowed(figure("memory_bytes")?, None) / 2.0 / f64::from(1 << 20);
             Some(format!("memory={:.0}m", mib.max(1.0)))
         }
         (VerdictKind::Bursts, "requests_per_s") if usual.is_some_and(|n| n > 0.0) => {
@@ -160,6 +162,7 @@ fn refusals(cache: &Cache) -> [View; 3] {
     let no_room = View::rate("store_failures_per_s", "No room/s", [m.store_failures])
         .help("Stores refused in the last second for lack of memory")
         .noun("no room for its stores")
+        .lacks("memory_bytes")
         .place(Placement::Table)
         .trouble();
     [no_room, over_rate, over_cpu]
@@ -213,12 +216,21 @@ mod tests {
 
     /// A tenant with these requests and this rate.
     fn proposed(kind: VerdictKind, view: &str, usual: f64, [requests, limit]: [f64; 2]) -> String {
+        proposed_within(None, (kind, view), usual, [requests, limit])
+    }
+
+    fn proposed_within(
+        shared: Option<f64>,
+        of: (VerdictKind, &str),
+        usual: f64,
+        [requests, limit]: [f64; 2],
+    ) -> String {
         let figure = |key: &str| match key {
             "requests_per_s" => Some(requests),
             "rate_limit_per_s" => Some(limit).filter(|limit| *limit > 0.0),
             _ => None,
         };
-        remedy(kind, view, Some(usual), figure).expect("a limit ends it")
+        remedy(of, Some(usual), shared, figure).expect("a limit ends it")
     }
 
     /// Who is refused is never proposed less than it may have, and who takes from others no more.
@@ -232,6 +244,9 @@ mod tests {
         assert_eq!(waits, "rate=200/s", "more requests wait than are counted");
         let takes = |limit| proposed(Takes, "requests_per_s", 0.0, [8000.0, limit]);
         assert_eq!([0.0, 1000.0].map(takes), ["rate=4000/s", "rate=500/s"]);
+        let takes = (Takes, "requests_per_s");
+        let shared = proposed_within(Some(500.0), takes, 0.0, [6640.0, 0.0]);
+        assert_eq!(shared, "rate=250/s", "half of its level's");
         let bursts = |limit| proposed(Bursts, "requests_per_s", 2000.0, [8000.0, limit]);
         assert_eq!([0.0, 2500.0].map(bursts), ["rate=3000/s", "rate=2500/s"]);
     }
