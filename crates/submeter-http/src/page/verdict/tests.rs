@@ -309,6 +309,37 @@ fn the_program_is_asked_for_the_ending_limit() {
     assert_eq!(remedies, [Some("rate=45000/s".to_owned()), None], "and none for who is harmed");
 }
 
+/// A tenant is said to burst or to take most, not both; and so is a level or one below it.
+#[test]
+fn one_to_blame_has_one_sentence() {
+    let mut server = Server::new(["/hog", "/quiet"]);
+    let waits = Second { wait_ms: 9.0, ..busy(100.0) };
+    server.seconds(20, &[busy(50_000.0), busy(100.0)]);
+    for _ in 0..9 {
+        for (requests, verb) in [(120_000.0, " bursts"), (90_000.0, " takes most")] {
+            let said = server.seconds(2, &[busy(requests), waits]);
+            assert!(said[0].starts_with(&format!("/hog{verb}")), "{said:?}");
+            assert!(said[1].starts_with("/quiet waits"), "{said:?}");
+        }
+    }
+    assert!(server.verdicts.past.is_empty(), "it was to blame all along");
+    let mut server =
+        Server::new(["/team", "/team/a", "/team/b", "/team/c", "/team/d", "/team/e", "/quiet"]);
+    let level = Second::default();
+    let all = |first: f64, each: f64| {
+        let each = busy(each);
+        [level, busy(first), each, each, each, each, Second { wait_ms: 9.0, ..busy(100.0) }]
+    };
+    let one = server.seconds(3, &all(90_000.0, 1000.0));
+    assert!(one[0].starts_with("/team/a takes most"), "{one:?}");
+    for _ in 0..2 {
+        let said = server.seconds(1, &all(20_000.0, 18_000.0));
+        assert!(said[0].starts_with("/team/a took most") && said.len() == 2, "{said:?}");
+    }
+    let said = server.seconds(3, &all(20_000.0, 18_000.0));
+    assert!(said[0].starts_with("/team takes most") && said.len() == 2, "{said:?}");
+}
+
 /// A remedy is made of what was found: not of the second after it, nor of the last one, in which it
 /// ended.
 #[test]

@@ -24,8 +24,8 @@ pub(super) struct Track {
     pub(super) found: u8,
     pub(super) missed: u8,
     pub(super) since_ms: u64,
-    /// The usual value when it began.
-    pub(super) usual: Option<f64>,
+    /// The view in which it began, and the usual value then.
+    pub(super) usual: Option<(usize, f64)>,
 }
 
 /// Whether something is so in the newest sample, or was so a moment ago.
@@ -68,7 +68,7 @@ impl Track {
             found: 1,
             missed: 0,
             since_ms: at_ms,
-            usual: finding.usual,
+            usual: finding.usual.map(|usual| (finding.view, usual)),
             peak: Peak::new(at_ms, finding.clone(), row),
             finding,
         }
@@ -78,6 +78,11 @@ impl Track {
     pub(super) fn find(&mut self, at_ms: u64, finding: Finding, row: &Row) {
         self.found = self.found.saturating_add(1);
         self.missed = 0;
+        // It begins anew as a burst.
+        if finding.kind != self.finding.kind && finding.kind == VerdictKind::Bursts {
+            self.usual = finding.usual.map(|usual| (finding.view, usual));
+            self.since_ms = at_ms;
+        }
         let Peak { finding: most, figures, at_ms: since_ms } = &self.peak;
         let is_more = Peak::size(&finding, &row.figures) >= Peak::size(most, figures);
         if is_more || at_ms.saturating_sub(*since_ms) >= PEAK_MS {
@@ -96,6 +101,16 @@ impl Track {
 
     /// Returns whether a sentence begins with this group.
     pub(super) fn is_named_in(&self, doc: &VerdictDoc) -> bool {
-        self.finding.kind == doc.kind && *self.path == *doc.group
+        let is_alike =
+            self.finding.kind == doc.kind || self.finding.kind.is_blame() && doc.kind.is_blame();
+        is_alike && *self.path == *doc.group
+    }
+
+    /// Returns whether one of two groups is below the other.
+    pub(super) fn is_beside(&self, other: &Track) -> bool {
+        let is_below = |path: &str, level: &str| {
+            path.strip_prefix(level).is_some_and(|rest| rest.starts_with('/'))
+        };
+        is_below(&self.path, &other.path) || is_below(&other.path, &self.path)
     }
 }
