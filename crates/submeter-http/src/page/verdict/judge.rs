@@ -341,10 +341,11 @@ impl<'a> Scene<'a> {
             for &row in self.tenants.iter().chain(&self.levels) {
                 let part = self.part(row, view);
                 // More than its fair part, by a good part of the rest. A tenant that holds no more
-                // than its protection holds only its own.
+                // than its protection holds only its own, and so does one while there is room.
                 let fair = self.fair[row];
                 let most = fair + (1.0 - fair) * if is_rate { UNFAIR } else { UNFAIR_HELD };
-                if part < BURST_PART.min(most) || !is_rate && self.is_protected(row, view) {
+                let is_own = || self.is_protected(row, view) || !self.is_short(row, view);
+                if part < BURST_PART.min(most) || !is_rate && is_own() {
                     continue;
                 }
                 let usual = self.usual(VerdictKind::Bursts, row, view);

@@ -309,6 +309,34 @@ fn the_program_is_asked_for_the_ending_limit() {
     assert_eq!(remedies, [Some("rate=45000/s".to_owned()), None], "and none for who is harmed");
 }
 
+/// What a tenant holds is no reason while there is room for all.
+#[test]
+fn while_there_is_room_nobody_lacks_it() {
+    let said = |limit: Option<f64>| {
+        let mut server = Server::new(["/hog", "/quiet"]);
+        server.own.limit = limit;
+        let hog = Second { memory: 2e6, cores: 1.9, ..busy(9.0) };
+        let quiet = Second { memory: 2e5, wait_ms: 9.0, ..busy(100.0) };
+        server.seconds(3, &[hog, quiet]).remove(0)
+    };
+    let takes = "/hog takes most: 99.9 % of all CPU";
+    assert_eq!(said(Some(6.4e7)), format!("{takes}."));
+    let also = format!("{takes} and 91 % of memory.");
+    assert_eq!(said(Some(2.3e6)), also, "full");
+    assert_eq!(said(None), also, "it is unknown how much there is");
+    // Nor is one to blame for it while another finds less.
+    let thief = |limit: f64| {
+        let mut server = Server::new(["/victim", "/thief"]);
+        server.own.limit = Some(limit);
+        let second = |memory: f64, hits: f64| Second { memory, hits: Some(hits), ..busy(1000.0) };
+        server.seconds(20, &[second(5e7, 0.95), second(1e7, 0.5)]);
+        server.second(&[second(3e7, 0.7), second(3e7, 0.5)]);
+        server.seconds(3, &[second(1e7, 0.4), second(5e7, 0.5)])
+    };
+    assert!(thief(6e7)[0].starts_with("/thief takes most"));
+    assert!(thief(2e8).is_empty(), "nothing was evicted");
+}
+
 /// A tenant is said to burst or to take most, not both; and so is a level or one below it.
 #[test]
 fn one_to_blame_has_one_sentence() {

@@ -118,12 +118,21 @@ impl Scene<'_> {
 
     /// Returns the nearest group above a row that may have no more of what is held.
     fn full(&self, row: usize, view: usize) -> Option<usize> {
-        let limit = self.views.limit(view)?;
-        let is_full = |&row: &usize| {
-            let limit = self.figure(row, limit);
-            limit.is_some_and(|limit| self.figure(row, view).unwrap_or(0.0) >= limit * FULL)
-        };
-        successors(Some(row), |&row| self.parents[row]).find(is_full).filter(|&full| full != row)
+        let mut groups = successors(Some(row), |&row| self.parents[row]);
+        groups.find(|&row| self.is_full(row, view)).filter(|&full| full != row)
+    }
+
+    /// Whether others may lack what a group holds: some group above it is full, or it is unknown
+    /// how much they may hold.
+    pub(super) fn is_short(&self, row: usize, view: usize) -> bool {
+        let limit = |row: usize| self.figure(row, self.views.limit(view)?);
+        let mut above = successors(self.parents[row], |&row| self.parents[row]);
+        above.clone().all(|row| limit(row).is_none()) || above.any(|row| self.is_full(row, view))
+    }
+
+    fn is_full(&self, row: usize, view: usize) -> bool {
+        let limit = self.views.limit(view).and_then(|limit| self.figure(row, limit));
+        limit.is_some_and(|limit| self.figure(row, view).unwrap_or(0.0) >= limit * FULL)
     }
 
     /// Returns for which part of the time a tenant waits for room, if it does.
