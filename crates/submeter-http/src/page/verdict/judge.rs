@@ -46,6 +46,10 @@ const GAIN_SAMPLES: usize = 30;
 /// none of its tenants is why requests wait.
 const STARVED: f64 = 0.5;
 
+/// Who uses less than this of one processor leaves all others time enough: if they wait, it is for
+/// something else on the machine.
+const CORES: f64 = 0.1;
+
 /// The weight of a group that declares none.
 const WEIGHT: f64 = 100.0;
 
@@ -375,7 +379,8 @@ impl<'a> Scene<'a> {
         // waiting.
         let Some(cpu) = cpu else { return found };
         let with_reason = found.into_iter().filter_map(|finding| {
-            if finding.views().any(|(view, _)| view == cpu) {
+            let cores = self.figure(finding.row, cpu).unwrap_or(0.0);
+            if cores >= CORES && finding.views().any(|(view, _)| view == cpu) {
                 return Some(finding);
             }
             let (view, amount) = finding.views().find(|(view, _)| !self.views.is_rate(*view))?;

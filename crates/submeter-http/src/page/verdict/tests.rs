@@ -37,7 +37,7 @@ struct Second {
 }
 
 fn busy(requests: f64) -> Second {
-    let (cores, work_us) = (requests / 1e5, 10.0);
+    let (cores, work_us) = (requests / 1e4, 10.0);
     Second { requests, cores, hits: Some(0.9), memory: 1e6, work_us, ..Second::default() }
 }
 
@@ -309,6 +309,20 @@ fn the_program_is_asked_for_the_ending_limit() {
     assert_eq!(remedies, [Some("rate=45000/s".to_owned()), None], "and none for who is harmed");
 }
 
+/// A tenant of a nearly idle server is not why others wait for a busy machine.
+#[test]
+fn who_uses_next_to_nothing_keeps_nobody_waiting() {
+    let said = |times: f64| {
+        let mut server = Server::new(["/large", "/a", "/b"]);
+        let of = |requests: f64| Second { wait_ms: 1.2, ..busy(requests * times) };
+        let calm = |requests: f64| Second { wait_ms: 0.1, ..of(requests) };
+        server.seconds(20, &[300.0, 300.0, 300.0].map(calm));
+        server.seconds(3, &[900.0, 300.0, 300.0].map(of))[0].clone()
+    };
+    assert!(said(1.0).starts_with("/a waits 1.20 ms"), "0.09 of a processor: {}", said(1.0));
+    assert!(said(2.0).starts_with("/large bursts"), "{}", said(2.0));
+}
+
 /// What a tenant holds is no reason while there is room for all.
 #[test]
 fn while_there_is_room_nobody_lacks_it() {
@@ -316,7 +330,7 @@ fn while_there_is_room_nobody_lacks_it() {
         let mut server = Server::new(["/hog", "/quiet"]);
         server.own.limit = limit;
         let hog = Second { memory: 2e6, cores: 1.9, ..busy(9.0) };
-        let quiet = Second { memory: 2e5, wait_ms: 9.0, ..busy(100.0) };
+        let quiet = Second { memory: 2e5, cores: 1e-3, wait_ms: 9.0, ..busy(100.0) };
         server.seconds(3, &[hog, quiet]).remove(0)
     };
     let takes = "/hog takes most: 99.9 % of all CPU";
@@ -406,7 +420,7 @@ fn few_requests_that_take_the_cpus_are_named() {
     let other = Second { cores: 0.01, ..busy(400.0) };
     let large = Second { cores: 0.05, memory: 9e6, ..busy(5000.0) };
     let said = server.seconds(3, &[waits, thief, other, large]);
-    assert_eq!(said[0], "/thief takes most: 97 % of all CPU.");
+    assert_eq!(said[0], "/thief takes most: 95 % of all CPU.");
     assert_eq!(said[1..], ["/many waits 5.00 ms a request, 250 times as long as its work."]);
 }
 

@@ -106,6 +106,6 @@ fn a_burst_is_not_why_others_wait_for_moments() {
     assert!(!moments.contains("/other") && moments.contains("/a waits 30.0 ms"), "{moments}");
     let lasting = said(waits(5e3, 11.0));
     assert!(lasting.contains("/other bursts"), "of a tenth of the time: {lasting}");
-    let alone = said(waits(500.0, 30.0));
+    let alone = said(waits(200.0, 30.0));
     assert!(alone.contains("/other bursts"), "it has too little work for such a queue: {alone}");
 }
