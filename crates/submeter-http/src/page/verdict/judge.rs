@@ -196,19 +196,7 @@ pub(super) fn judge(case: Case<'_>, before: Before<'_>) -> Vec<Finding> {
         is_explained || is_too_busy && harm.kind == VerdictKind::Waits && waits_for_all(harm)
     };
     found.extend(harmed.iter().filter(is_new).cloned());
-    let crowding = scene.crowding(&found);
-    // Who leaves others no room is no victim of that.
-    found.retain(|refusal| {
-        let is_lack = scene.views.lacked(refusal.view).is_some();
-        !(is_lack && crowding.iter().any(|finding| finding.row == refusal.row))
-    });
-    let is_said = |finding: &Finding| {
-        let is_near = |other: &Finding| {
-            scene.is_within(finding.row, other.row) || scene.is_within(other.row, finding.row)
-        };
-        blamed.iter().any(is_near)
-    };
-    found.extend(crowding.into_iter().filter(|finding| !is_said(finding)));
+    scene.add_crowding(&mut found, &blamed);
     found.extend(blamed);
     found
 }

@@ -54,10 +54,9 @@ fn first_steps(listen: &Address, delimiter: u8) -> (&'static str, String) {
 
 /// Returns the limit that a verdict proposes. A tenant that bursts gets half as much again as it
 /// usually has. A tenant that takes the most gets half of what it takes, or of the limit that it
-/// shares with those who are refused. Neither is proposed more
-/// than it may have already. A tenant that is refused gets a fifth more than it asks for: always
-/// more than it may have. It gets twice the CPU time, and twice the rate if it waits for it, as it is
-/// unknown how much it wants.
+/// shares with those who are refused. Neither is proposed more than it may have already. A tenant
+/// that is refused gets a fifth more than it asks for: always more than it may have. It gets twice
+/// the CPU time, and twice the rate if it waits for it, as it is unknown how much it wants.
 fn remedy(
     of: (VerdictKind, &str),
     usual: Option<f64>,

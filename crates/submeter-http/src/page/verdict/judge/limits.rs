@@ -59,9 +59,26 @@ impl Scene<'_> {
         own
     }
 
+    /// Adds who takes most of a limit that refuses others, where nobody to blame is near.
+    pub(super) fn add_crowding(&self, found: &mut Vec<Finding>, blamed: &[Finding]) {
+        let mut crowding = self.crowding(found);
+        // Who leaves others no room is no victim of that.
+        found.retain(|refusal| {
+            let is_lack = self.views.lacked(refusal.view).is_some();
+            !(is_lack && crowding.iter().any(|finding| finding.row == refusal.row))
+        });
+        crowding.retain(|finding| {
+            let is_near = |other: &Finding| {
+                self.is_within(finding.row, other.row) || self.is_within(other.row, finding.row)
+            };
+            !blamed.iter().any(is_near)
+        });
+        found.extend(crowding);
+    }
+
     /// Returns who takes most of a limit that refuses others: of a level's own limit, or of one
     /// that leaves others no room.
-    pub(super) fn crowding(&self, refused: &[Finding]) -> Vec<Finding> {
+    fn crowding(&self, refused: &[Finding]) -> Vec<Finding> {
         // For each level and what is short there, one refusal.
         let mut short: HashMap<(usize, usize), Vec<&Finding>> = HashMap::new();
         for of in refused.iter().filter(|of| !of.kind.is_about_two()) {
