@@ -136,8 +136,8 @@ impl Verdicts {
             now.iter().copied().filter(|track| track.finding.kind.is_blame()).collect();
         blamed.sort_by_key(|track| (!said(track), track.missed));
         let is_double = |track: &Track| {
-            let before = blamed.iter().take_while(|of| !std::ptr::eq(**of, track));
-            track.finding.kind.is_blame() && before.into_iter().any(|of| of.is_beside(track))
+            let mut before = blamed.iter().take_while(|of| !std::ptr::eq(**of, track));
+            track.finding.kind.is_blame() && before.any(|of| of.is_beside(track))
         };
         now.retain(|track| !is_double(track));
         // A tenant that was named stays named: of two similar ones, either may be worse at a

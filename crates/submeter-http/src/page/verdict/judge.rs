@@ -47,8 +47,10 @@ const GAIN_SAMPLES: usize = 30;
 const STARVED: f64 = 0.5;
 
 /// Who uses less than this of one processor leaves all others time enough: if they wait, it is for
-/// something else on the machine.
+/// something else on the machine. But where little time is left for all, a queue of this many
+/// requests still keeps others waiting.
 const CORES: f64 = 0.1;
+const QUEUED: f64 = 100.0;
 
 /// The weight of a group that declares none.
 const WEIGHT: f64 = 100.0;
@@ -367,14 +369,21 @@ impl<'a> Scene<'a> {
         // waiting.
         let Some(cpu) = cpu else { return found };
         let with_reason = found.into_iter().filter_map(|finding| {
-            let cores = self.figure(finding.row, cpu).unwrap_or(0.0);
-            if cores >= CORES && finding.views().any(|(view, _)| view == cpu) {
+            let is_large = self.figure(finding.row, cpu).is_some_and(|cores| cores >= CORES);
+            let is_large = is_large || self.queued(finding.row) >= QUEUED;
+            if is_large && finding.views().any(|(view, _)| view == cpu) {
                 return Some(finding);
             }
             let (view, amount) = finding.views().find(|(view, _)| !self.views.is_rate(*view))?;
             Some(Finding { kind: VerdictKind::Takes, view, amount, also: Vec::new(), ..finding })
         });
         with_reason.collect()
+    }
+
+    /// Returns how many requests of a group wait, on average: as many as come while one waits.
+    fn queued(&self, row: usize) -> f64 {
+        let figure = |view: Option<usize>| self.figure(row, view?);
+        figure(self.first).zip(figure(self.wait)).map_or(0.0, |(rate, wait)| rate * wait / 1e9)
     }
 
     fn is_protected(&self, row: usize, view: usize) -> bool {

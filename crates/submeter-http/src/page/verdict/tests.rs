@@ -299,15 +299,18 @@ fn a_constant_hog_is_named_while_one_waits() {
 /// A tenant of a nearly idle server is not why others wait for a busy machine.
 #[test]
 fn who_uses_next_to_nothing_keeps_nobody_waiting() {
-    let said = |times: f64| {
+    let said = |times: f64, wait_ms: f64| {
         let mut server = Server::new(["/large", "/a", "/b"]);
-        let of = |requests: f64| Second { wait_ms: 1.2, ..busy(requests * times) };
+        let of = |requests: f64| Second { wait_ms, ..busy(requests * times) };
         let calm = |requests: f64| Second { wait_ms: 0.1, ..of(requests) };
         server.seconds(20, &[300.0, 300.0, 300.0].map(calm));
         server.seconds(3, &[900.0, 300.0, 300.0].map(of))[0].clone()
     };
-    assert!(said(1.0).starts_with("/a waits 1.20 ms"), "0.09 of a processor: {}", said(1.0));
-    assert!(said(2.0).starts_with("/large bursts"), "{}", said(2.0));
+    let idle = said(1.0, 1.2);
+    assert!(idle.starts_with("/a waits 1.20 ms"), "0.09 of a processor: {idle}");
+    assert!(said(2.0, 1.2).starts_with("/large bursts"), "{}", said(2.0, 1.2));
+    let queue = said(1.0, 300.0);
+    assert!(queue.starts_with("/large bursts"), "the machine has no time for 270: {queue}");
 }
 
 /// What a tenant holds is no reason while there is room for all.
