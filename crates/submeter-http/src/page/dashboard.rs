@@ -384,12 +384,16 @@ pub struct Offence<'a> {
     pub view: &'a str,
     /// What the group usually has of that view, if the verdict is based on that.
     pub usual: Option<f64>,
+    /// The limit of a group above it that refuses, if the verdict is that this one has most of what
+    /// that may have.
+    pub shared: Option<f64>,
     pub(super) views: &'a Views,
     pub(super) figures: &'a [Figure],
 }
 
 impl Offence<'_> {
-    /// Returns a figure of the group by the key of its view.
+    /// Returns a figure of the group by the key of its view, as it was in the greatest second of
+    /// the verdict lately.
     #[must_use]
     pub fn figure(&self, key: &str) -> Option<f64> {
         self.figures[self.views.place(key)?].0

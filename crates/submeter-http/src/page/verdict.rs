@@ -12,6 +12,7 @@ mod say;
 mod tests;
 mod track;
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 
 use serde::Serialize;
@@ -49,6 +50,7 @@ pub(super) struct Rest<'a> {
 /// The verdicts that hold now, and those before.
 #[derive(Debug, Default)]
 pub(super) struct Verdicts {
+    /// By what they say of a group: a tenant is to blame or not, by whichever kind.
     tracks: HashMap<(VerdictKind, u32), Track>,
     /// Verdicts of this moment: harm first by its kind, then the worst.
     said: Vec<Said>,
@@ -56,6 +58,11 @@ pub(super) struct Verdicts {
     past: VecDeque<VerdictDoc>,
     /// Whether marks or past differ from a sample earlier.
     has_changed: bool,
+}
+
+/// Returns the kind under which a track is kept.
+fn slot(kind: VerdictKind) -> VerdictKind {
+    if kind.is_blame() { VerdictKind::Takes } else { kind }
 }
 
 impl Verdicts {
@@ -72,18 +79,19 @@ impl Verdicts {
     /// Ends the verdicts on a group that is gone, whose id may be reused.
     pub(super) fn end(&mut self, id: u32) {
         for kind in VerdictKind::ALL {
-            self.tracks.remove(&(kind, id));
+            self.tracks.remove(&(slot(kind), id));
         }
     }
 
     fn take<'a>(&mut self, at_ms: u64, case: Case<'_>, path: impl Fn(usize) -> &'a str) {
         let usual = |kind, id, view| {
-            let track = self.tracks.get(&(kind, id)).filter(|track| track.finding.view == view)?;
+            let track = self.tracks.get(&(slot(kind), id))?;
             let is_old = at_ms.saturating_sub(track.since_ms) >= BEFORE_MS;
-            if is_old { None } else { track.usual }
+            let (of, usual) = track.usual.filter(|_| !is_old)?;
+            (of == view).then_some(usual)
         };
         let said = |kind, id| {
-            let track = self.tracks.get(&(kind, id)).filter(|track| track.is_said())?;
+            let track = self.tracks.get(&(slot(kind), id)).filter(|track| track.is_said())?;
             Some(track.finding.amount)
         };
         let findings = judge::judge(case, Before { usual: &usual, said: &said });
@@ -91,21 +99,21 @@ impl Verdicts {
             track.missed += 1;
         }
         for finding in findings {
-            let kind = finding.kind;
-            let track = self.tracks.entry((kind, finding.id)).or_insert_with(|| Track {
-                path: path(finding.row).into(),
-                found: 0,
-                missed: 0,
-                since_ms: at_ms,
-                usual: finding.usual,
-                finding: finding.clone(),
-            });
-            track.found = track.found.saturating_add(1);
-            track.missed = 0;
-            // Keeps its worst moment, as the last samples of a burst are like any other.
-            if kind != VerdictKind::Bursts || finding.amount >= track.finding.amount {
-                track.finding = finding;
-            }
+            let row = &case.rows[finding.row];
+            // The root has no name in a sentence.
+            let level = finding.level.map(|level| if level == 0 { "" } else { path(level) });
+            let track = match self.tracks.entry((slot(finding.kind), finding.id)) {
+                Entry::Occupied(track) => {
+                    let track = track.into_mut();
+                    track.find(at_ms, finding, row);
+                    track
+                }
+                Entry::Vacant(place) => {
+                    let path = path(finding.row);
+                    place.insert(Track::new(at_ms, path, finding, row))
+                }
+            };
+            track.level = level.map(Into::into);
         }
         // A finding in every other sample is never found twice in a row.
         self.tracks.retain(|_, t| t.missed == 0 || t.is_said() && t.missed < ENDS);
@@ -117,8 +125,21 @@ impl Verdicts {
         let mut now: Vec<&Track> = self.tracks.values().filter(|track| track.is_said()).collect();
         // One tenant harmed for one sample, and then another, do not make anybody to blame.
         let has_harm = now.iter().any(|track| track.finding.kind.is_harm());
-        now.retain(|track| has_harm || !track.finding.kind.is_blame());
+        let has_refusal = now.iter().any(|track| !track.finding.kind.is_about_two());
+        now.retain(|track| {
+            let has_reason = has_harm || has_refusal && track.level.is_some();
+            has_reason || !track.finding.kind.is_blame()
+        });
         let said = |track: &Track| self.said.iter().any(|said| track.is_named_in(&said.doc));
+        // A level and one below it are one to blame. Who is named stays so until that is over.
+        let mut blamed: Vec<&Track> =
+            now.iter().copied().filter(|track| track.finding.kind.is_blame()).collect();
+        blamed.sort_by_key(|track| (!said(track), track.missed));
+        let is_double = |track: &Track| {
+            let mut before = blamed.iter().take_while(|of| !std::ptr::eq(**of, track));
+            track.finding.kind.is_blame() && before.any(|of| of.is_beside(track))
+        };
+        now.retain(|track| !is_double(track));
         // A tenant that was named stays named: of two similar ones, either may be worse at a
         // moment.
         now.sort_by(|a, b| {
@@ -136,6 +157,7 @@ impl Verdicts {
             // It still holds for the tenant, though the sentence may name another.
             if !now.iter().any(|track| track.is_named_in(&doc)) {
                 [doc.text, doc.short] = past;
+                doc.remedy = None;
                 doc.ended_ms = Some(at_ms);
                 self.past.push_front(doc);
                 self.has_changed = true;
@@ -156,7 +178,9 @@ impl Verdicts {
         if said.iter().all(|doc| !doc.kind.is_about_two()) {
             let past = self.past.iter().filter(|doc| doc.kind.is_about_two());
             let mut past: Vec<_> = past.take_while(is_recent).cloned().collect();
+            // Of those who were harmed alike, the last.
             past.sort_by_key(|doc| doc.kind);
+            past.dedup_by_key(|doc| doc.kind);
             said.splice(0..0, past);
         }
         said

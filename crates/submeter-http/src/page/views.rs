@@ -54,6 +54,10 @@ pub struct View {
     protection: Option<String>,
     /// For refusals, the key of the view of the rate that is exceeded.
     refused_by: Option<String>,
+    /// For refusals, the key of the view of what is lacking.
+    lacks: Option<String>,
+    /// Whether what would be refused waits instead.
+    delays: bool,
 }
 
 /// What a view means when one tenant harms another.
@@ -328,6 +332,23 @@ impl View {
         self
     }
 
+    /// Names the view of what is lacking where something is refused that no limit of its own group
+    /// refuses, such as the memory of a full server: verdicts name the tenant that has most of it.
+    #[must_use]
+    pub fn lacks(mut self, held: &str) -> View {
+        self.lacks = Some(held.to_owned());
+        self
+    }
+
+    /// Declares that whatever is over the limit waits instead of being refused. The figure counts
+    /// attempts then, of which one that waits makes several: sentences leave it out.
+    #[must_use]
+    pub fn delays(mut self) -> View {
+        self.delays = true;
+        self.doc.is_refusal = false;
+        self
+    }
+
     /// Sets the name of the figure in a sentence, as in "87 % of all requests". The default is its
     /// title in lower case, without "/s".
     #[must_use]
@@ -351,7 +372,17 @@ impl View {
             is_contended: false,
             is_refusal: false,
         };
-        View { doc, source, role: Role::None, noun, work: None, protection: None, refused_by: None }
+        View {
+            doc,
+            source,
+            role: Role::None,
+            noun,
+            work: None,
+            protection: None,
+            refused_by: None,
+            lacks: None,
+            delays: false,
+        }
     }
 
     /// `before` is the same group one sample earlier. It is `None` for a new group, which then has
@@ -453,6 +484,23 @@ impl Views {
     /// Returns the index of the view of the rate by which something is refused.
     pub(super) fn refusing(&self, refusals: usize) -> Option<usize> {
         self.place(self.0[refusals].refused_by.as_ref()?)
+    }
+
+    /// Returns the index of the view of what a group lacks to which something is refused, if no
+    /// limit of the group refuses it.
+    pub(super) fn lacked(&self, refusals: usize) -> Option<usize> {
+        self.place(self.0[refusals].lacks.as_ref()?)
+    }
+
+    /// Returns the index of the view that is within the limit that refuses.
+    pub(super) fn refused(&self, refusals: usize) -> Option<usize> {
+        let limit = self.0[refusals].refused_by.as_ref()?;
+        self.0.iter().position(|view| view.doc.limit.as_ref() == Some(limit))
+    }
+
+    /// Returns whether what a view of refusals counts waits instead.
+    pub(super) fn delays(&self, refusals: usize) -> bool {
+        self.0[refusals].delays
     }
 
     /// Returns how a view's figures are written.

@@ -200,15 +200,16 @@ pub struct VerdictDoc {
     pub group: String,
     /// Number of groups that it is about.
     pub tenants: usize,
-    /// The sentence after the group's name, with the space in front.
+    /// The sentence after the group's name, with the space in front. It is in the past tense in a
+    /// second in which nothing was found.
     pub text: String,
     /// The same without figures, for reading aloud.
     pub short: String,
     /// Why it is reported: everybody who is harmed or to blame, with figures. Empty if the sentence
     /// is all there is.
     pub why: String,
-    /// The limit that would end it, as `POST /api/limit` takes it. Left out if the program knows
-    /// none.
+    /// The limit that would end it, as `POST /api/limit` takes it. Left out if the verdict is over
+    /// or the program knows none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
     /// The time since which it holds, in ms since 1970.
@@ -237,7 +238,7 @@ pub enum VerdictKind {
     GetsLess,
     /// At a limit that refuses it something.
     Refused,
-    /// At a limit where it waits for room.
+    /// At a limit where it waits.
     Stalls,
     /// A kind of a later version.
     #[serde(other)]

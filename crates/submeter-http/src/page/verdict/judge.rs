@@ -46,6 +46,12 @@ const GAIN_SAMPLES: usize = 30;
 /// none of its tenants is why requests wait.
 const STARVED: f64 = 0.5;
 
+/// Who uses less than this of one processor leaves all others time enough: if they wait, it is for
+/// something else on the machine. But where little time is left for all, a queue of this many
+/// requests still keeps others waiting.
+const CORES: f64 = 0.1;
+const QUEUED: f64 = 100.0;
+
 /// The weight of a group that declares none.
 const WEIGHT: f64 = 100.0;
 
@@ -68,6 +74,9 @@ pub(super) struct Finding {
     pub(super) usual: Option<f64>,
     /// For a tenant to blame: other views of which it has most, with its parts of them.
     pub(super) also: Vec<(usize, f64)>,
+    /// The row of the level of whose limit it has most. `amount` is a part of that level's, and
+    /// `than` the limit.
+    pub(super) level: Option<usize>,
 }
 
 impl Finding {
@@ -189,6 +198,7 @@ pub(super) fn judge(case: Case<'_>, before: Before<'_>) -> Vec<Finding> {
         is_explained || is_too_busy && harm.kind == VerdictKind::Waits && waits_for_all(harm)
     };
     found.extend(harmed.iter().filter(is_new).cloned());
+    scene.add_crowding(&mut found, &blamed);
     found.extend(blamed);
     found
 }
@@ -308,7 +318,7 @@ impl<'a> Scene<'a> {
         than: f64,
     ) -> Finding {
         let (id, also) = (self.rows[row].id, Vec::new());
-        Finding { kind, row, id, view, amount, than, usual: None, also }
+        Finding { kind, row, id, view, amount, than, usual: None, also, level: None }
     }
 
     /// Returns the findings on tenants that could be to blame.
@@ -325,10 +335,11 @@ impl<'a> Scene<'a> {
             for &row in self.tenants.iter().chain(&self.levels) {
                 let part = self.part(row, view);
                 // More than its fair part, by a good part of the rest. A tenant that holds no more
-                // than its protection holds only its own.
+                // than its protection holds only its own, and so does one while there is room.
                 let fair = self.fair[row];
                 let most = fair + (1.0 - fair) * if is_rate { UNFAIR } else { UNFAIR_HELD };
-                if part < BURST_PART.min(most) || !is_rate && self.is_protected(row, view) {
+                let is_own = || self.is_protected(row, view) || !self.is_short(row, view);
+                if part < BURST_PART.min(most) || !is_rate && is_own() {
                     continue;
                 }
                 let usual = self.usual(VerdictKind::Bursts, row, view);
@@ -358,13 +369,21 @@ impl<'a> Scene<'a> {
         // waiting.
         let Some(cpu) = cpu else { return found };
         let with_reason = found.into_iter().filter_map(|finding| {
-            if finding.views().any(|(view, _)| view == cpu) {
+            let is_large = self.figure(finding.row, cpu).is_some_and(|cores| cores >= CORES);
+            let is_large = is_large || self.queued(finding.row) >= QUEUED;
+            if is_large && finding.views().any(|(view, _)| view == cpu) {
                 return Some(finding);
             }
             let (view, amount) = finding.views().find(|(view, _)| !self.views.is_rate(*view))?;
             Some(Finding { kind: VerdictKind::Takes, view, amount, also: Vec::new(), ..finding })
         });
         with_reason.collect()
+    }
+
+    /// Returns how many requests of a group wait, on average: as many as come while one waits.
+    fn queued(&self, row: usize) -> f64 {
+        let figure = |view: Option<usize>| self.figure(row, view?);
+        figure(self.first).zip(figure(self.wait)).map_or(0.0, |(rate, wait)| rate * wait / 1e9)
     }
 
     fn is_protected(&self, row: usize, view: usize) -> bool {

@@ -4,7 +4,7 @@ use super::super::dashboard::Offence;
 use super::super::views::Views;
 use super::super::wire::{Shape, VerdictDoc, VerdictKind};
 use super::judge::{Case, Finding};
-use super::track::Track;
+use super::track::{Tense, Track};
 
 /// A space at which a line never breaks.
 const NBSP: char = '\u{a0}';
@@ -26,21 +26,28 @@ pub(super) fn sentences(tracks: &[&Track], case: Case<'_>) -> Vec<Said> {
     let views = case.views;
     let of = |kind| tracks.iter().copied().filter(move |track| track.finding.kind == kind);
     let why = why(tracks, views);
+    // Where one tenant takes most of a level's limit, it needs one of its own.
+    let is_crowded = |refused: &Track| {
+        !refused.finding.kind.is_about_two()
+            && tracks.iter().any(|track| track.level.as_ref() == Some(&refused.path))
+    };
     let said = VerdictKind::ALL.iter().filter_map(|&kind| {
         let first = of(kind).next()?;
         let tenants = of(kind).count();
-        let figures = figures(&first.finding, views);
-        let [others, others_past] = verbs(kind, tenants > 2);
-        let [verb, verb_past] = verbs(kind, false);
         // The figures are those of the first tenant alone.
-        let [now, past] = [(verb, others), (verb_past, others_past)].map(|(verb, others)| {
-            let more = match tenants {
-                1 => String::new(),
-                n => format!("; {} more {others}", n - 1),
-            };
+        let rest = || of(kind).skip(1);
+        let tense_of_rest = rest().map(Track::tense).min();
+        let say = |tense: Tense, of_rest: Option<Tense>| {
+            let [verb, figures] = spoken(first, tense, views);
+            let more = of_rest.map_or(String::new(), |tense| {
+                let verb = rest().next().map(|of| verb_of(&of.finding, views, tenants > 2, tense));
+                format!("; {} more {}", tenants - 1, verb.unwrap_or_default())
+            });
             [format!(" {verb}{figures}{more}."), format!(" {verb}{more}.")]
-        });
-        let [text, short] = now;
+        };
+        let always = |tense: Tense| say(tense, tense_of_rest.map(|_| tense));
+        let [text, _] = say(first.tense(), tense_of_rest);
+        let ([_, short], past) = (always(Tense::Present), always(Tense::Past));
         let why = if kind.is_about_two() { why.clone() } else { String::new() };
         let since_ms = of(kind).map(|track| track.since_ms).min().unwrap_or(first.since_ms);
         let group = first.path.to_string();
@@ -51,7 +58,7 @@ pub(super) fn sentences(tracks: &[&Track], case: Case<'_>) -> Vec<Said> {
             text,
             short,
             why,
-            remedy: remedy(&first.finding, case),
+            remedy: remedy(first, case).filter(|_| !is_crowded(first)),
             since_ms,
             ended_ms: None,
         };
@@ -60,14 +67,13 @@ pub(super) fn sentences(tracks: &[&Track], case: Case<'_>) -> Vec<Said> {
     said.collect()
 }
 
-/// Asks the program for the limit that would end the finding.
-fn remedy(finding: &Finding, case: Case<'_>) -> Option<String> {
-    let Case { views, rows, .. } = case;
-    let Finding { kind, view, usual, row, id, .. } = *finding;
-    // The finding may be from an earlier sample.
-    let row = rows.get(row).filter(|row| row.id == id)?;
+/// Asks the program for the limit that would have ended the finding at its greatest.
+fn remedy(track: &Track, case: Case<'_>) -> Option<String> {
+    let Finding { kind, view, usual, than, level, .. } = track.peak.finding;
+    let (views, figures) = (case.views, &track.peak.figures);
+    let shared = level.and(Some(than)).filter(|limit| !limit.is_nan());
     let view = views.docs().nth(view)?;
-    case.remedy?(&Offence { kind, view: &view.key, usual, views, figures: &row.figures })
+    case.remedy?(&Offence { kind, view: &view.key, usual, shared, views, figures })
 }
 
 /// Names the harmed and those to blame with all known figures: the text of a tooltip.
@@ -75,17 +81,28 @@ fn why(tracks: &[&Track], views: &Views) -> String {
     let few = |is: fn(VerdictKind) -> bool| {
         let tracks = tracks.iter().filter(move |track| is(track.finding.kind)).take(NAMED);
         tracks.map(|track| {
-            let [verb, _] = verbs(track.finding.kind, false);
-            let figures = figures(&track.finding, views);
+            let [verb, figures] = spoken(track, track.tense(), views);
             format!("{} {verb}{figures}", track.path)
         })
     };
     few(VerdictKind::is_harm).chain(few(VerdictKind::is_blame)).collect::<Vec<_>>().join("; ")
 }
 
-/// Returns the verb, in the present and in the past.
-fn verbs(kind: VerdictKind, is_plural: bool) -> [&'static str; 2] {
-    let [one, many, past, past_many] = match kind {
+/// Returns the verb and the figures behind it: in the past, those of the greatest moment.
+fn spoken(track: &Track, tense: Tense, views: &Views) -> [String; 2] {
+    let finding = match tense {
+        Tense::Present => &track.finding,
+        Tense::Past => &track.peak.finding,
+    };
+    let figures = match &track.level {
+        Some(level) if finding.level.is_some() => of_level(finding, level, views),
+        _ => figures(finding, views),
+    };
+    [verb_of(finding, views, false, tense).to_owned(), figures]
+}
+
+fn verb_of(finding: &Finding, views: &Views, is_plural: bool, tense: Tense) -> &'static str {
+    let [one, many, past, past_many] = match finding.kind {
         VerdictKind::Bursts => ["bursts", "burst", "burst", "burst"],
         VerdictKind::Takes => ["takes most", "take most", "took most", "took most"],
         VerdictKind::Waits => ["waits", "wait", "waited", "waited"],
@@ -93,12 +110,18 @@ fn verbs(kind: VerdictKind, is_plural: bool) -> [&'static str; 2] {
         VerdictKind::FindsLess => ["finds less", "find less", "found less", "found less"],
         VerdictKind::GetsLess => ["gets less", "get less", "got less", "got less"],
         VerdictKind::Refused => ["is refused", "are refused", "was refused", "were refused"],
+        VerdictKind::Stalls if views.delays(finding.view) => ["waits", "wait", "waited", "waited"],
         VerdictKind::Stalls => {
             ["waits for room", "wait for room", "waited for room", "waited for room"]
         }
         VerdictKind::Unknown => [""; 4],
     };
-    if is_plural { [many, past_many] } else { [one, past] }
+    match (tense, is_plural) {
+        (Tense::Present, false) => one,
+        (Tense::Present, true) => many,
+        (Tense::Past, false) => past,
+        (Tense::Past, true) => past_many,
+    }
 }
 
 /// Writes the figures behind a finding.
@@ -130,19 +153,35 @@ fn figures(finding: &Finding, views: &Views) -> String {
         }
         VerdictKind::GetsLess => format!(": {} below its usual", percent(amount)),
         VerdictKind::Refused => {
-            let limit = match views.refusing(view).map(|limit| views.shape(limit)) {
-                // There is no limit, or the program does not declare which it is.
-                _ if than.is_nan() => String::new(),
-                Some(Shape::Cores) => format!(" of {} CPUs", (than * 1e3).round() / 1e3),
-                Some(Shape::Bytes) => format!(" of {}", bytes(than)),
-                Some(Shape::Count) => format!(" of {}", count(than)),
-                Some(Shape::ByteRate) => format!(" of {}/s", bytes(than)),
-                _ => format!(" of {}/s", count(than)),
-            };
-            format!(" {} times a second: {noun}{limit}", count(amount))
+            format!(" {} times a second: {noun}{}", count(amount), of_limit(finding, views))
+        }
+        VerdictKind::Stalls if views.delays(view) => {
+            format!(": {noun}{}", of_limit(finding, views))
         }
         VerdictKind::Stalls => format!(": {} of the last 10{NBSP}s", percent(amount)),
         VerdictKind::Unknown => String::new(),
+    }
+}
+
+/// Writes which part of what a level may have a tenant has.
+fn of_level(finding: &Finding, level: &str, views: &Views) -> String {
+    let (part, noun) = (percent(finding.amount), views.noun(finding.view));
+    match level {
+        "" => format!(": {part} of all {noun}"),
+        level => format!(": {part} of the {noun} of {level}"),
+    }
+}
+
+/// Writes the limit that refuses, if the program declares which it is.
+fn of_limit(finding: &Finding, views: &Views) -> String {
+    let than = finding.than;
+    match views.refusing(finding.view).map(|limit| views.shape(limit)) {
+        _ if than.is_nan() => String::new(),
+        Some(Shape::Cores) => format!(" of {} CPUs", (than * 1e3).round() / 1e3),
+        Some(Shape::Bytes) => format!(" of {}", bytes(than)),
+        Some(Shape::Count) => format!(" of {}", count(than)),
+        Some(Shape::ByteRate) => format!(" of {}/s", bytes(than)),
+        _ => format!(" of {}/s", count(than)),
     }
 }
 

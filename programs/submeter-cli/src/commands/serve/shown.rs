@@ -1,9 +1,9 @@
 //! What the page, `/api/tree` and `submeter top` show of the cache.
 
 use submeter::{Count, Counter};
-use submeter_cache::{Address, Cache, Metrics};
+use submeter_cache::{Address, Cache, Metrics, OverRate};
 use submeter_http::wire::{Placement, VerdictKind};
-use submeter_http::{Dashboard, Offence, View, Views, Worse};
+use submeter_http::{Dashboard, View, Views, Worse};
 
 use super::deletion::{self, Deleted};
 use super::heap;
@@ -22,9 +22,12 @@ pub(super) fn shown(
         .version(env!("CARGO_PKG_VERSION"))
         .listen(&listen.to_string())
         .answers_max(usize::try_from(cache.config().memory_max / 4).unwrap_or(usize::MAX))
-        .views(views(cache.metrics(), heap))
+        .views(views(cache, heap))
         .first_steps(text, &command)
-        .remedies("rate=20000/s,cpu=500m,memory=64m", remedy)
+        .remedies("rate=20000/s,cpu=500m,memory=64m", |offence| {
+            let of = (offence.kind, offence.view);
+            remedy(of, offence.usual, offence.shared, |key| offence.figure(key))
+        })
         .on_delete(move |path| deletion::delete(served.clone(), deleted.clone(), path));
     let shown = match heap {
         Some(heap) => heap.clone().show(shown),
@@ -50,24 +53,40 @@ fn first_steps(listen: &Address, delimiter: u8) -> (&'static str, String) {
 }
 
 /// Returns the limit that a verdict proposes. A tenant that bursts gets half as much again as it
-/// usually has. A tenant that takes the most gets half of what it takes. A tenant that is refused
-/// gets a fifth more than it asks for, or twice the CPU time, as it is unknown how much it wants.
-fn remedy(offence: &Offence<'_>) -> Option<String> {
-    let requests = offence.figure("requests_per_s")?;
-    match (offence.kind, offence.view) {
-        (VerdictKind::Refused, "over_rate_per_s") => Some(rate(requests * 1.2)),
-        (VerdictKind::Refused, "over_cpu_per_s") => {
-            Some(cpu(offence.figure("cpu_limit_cores")? * 2.0))
+/// usually has. A tenant that takes the most gets half of what it takes, or of the limit that it
+/// shares with those who are refused. Neither is proposed more than it may have already. A tenant
+/// that is refused gets a fifth more than it asks for: always more than it may have. It gets twice
+/// the CPU time, and twice the rate if it waits for it, as it is unknown how much it wants.
+fn remedy(
+    of: (VerdictKind, &str),
+    usual: Option<f64>,
+    shared: Option<f64>,
+    figure: impl Fn(&str) -> Option<f64>,
+) -> Option<String> {
+    let [rate_limit, cpu_limit] = ["rate_limit_per_s", "cpu_limit_cores"].map(&figure);
+    let allowed = |used: f64, own: Option<f64>| own.into_iter().chain(shared).fold(used, f64::min);
+    let requests = figure("requests_per_s")?;
+    match of {
+        (VerdictKind::Refused, "over_rate_per_s") => {
+            Some(rate(requests.max(rate_limit.unwrap_or(0.0)) * 1.2))
         }
-        (VerdictKind::Takes, "cpu_cores") => Some(cpu(offence.figure("cpu_cores")? / 2.0)),
+        (VerdictKind::Stalls, "over_rate_per_s") => Some(rate(rate_limit? * 2.0)),
+        (VerdictKind::Refused | VerdictKind::Stalls, "over_cpu_per_s") => {
+            Some(cpu(cpu_limit? * 2.0))
+        }
+        (VerdictKind::Takes, "cpu_cores") => {
+            Some(cpu(allowed(figure("cpu_cores")?, cpu_limit) / 2.0))
+        }
         (VerdictKind::Bursts | VerdictKind::Takes, "memory_bytes") => {
-            let mib = offence.figure("memory_bytes")? / 2.0 / f64::from(1 << 20);
+            let mib = allowed(figure("memory_bytes")?, None) / 2.0 / f64::from(1 << 20);
             Some(format!("memory={:.0}m", mib.max(1.0)))
         }
-        (VerdictKind::Bursts, "requests_per_s") if offence.usual.is_some_and(|n| n > 0.0) => {
-            offence.usual.map(|usual| rate(usual * 1.5))
+        (VerdictKind::Bursts, "requests_per_s") if usual.is_some_and(|n| n > 0.0) => {
+            usual.map(|usual| rate(allowed(usual * 1.5, rate_limit)))
         }
-        (VerdictKind::Bursts | VerdictKind::Takes, _) => Some(rate(requests / 2.0)),
+        (VerdictKind::Bursts | VerdictKind::Takes, _) => {
+            Some(rate(allowed(requests, rate_limit) / 2.0))
+        }
         _ => None,
     }
 }
@@ -83,7 +102,8 @@ fn cpu(cores: f64) -> String {
     format!("cpu={:.0}m", ((cores * 100.0).round() * 10.0).max(10.0))
 }
 
-fn views(m: &Metrics, heap: Option<&heap::Books>) -> Views {
+fn views(cache: &Cache, heap: Option<&heap::Books>) -> Views {
+    let m = cache.metrics();
     let lookups = [m.get_hits, m.get_misses];
     let used = [
         View::rate("requests_per_s", "Requests/s", requests(m))
@@ -116,17 +136,14 @@ fn views(m: &Metrics, heap: Option<&heap::Books>) -> Views {
         View::gauge("items", "Items", m.items).help("Items held").place(Placement::Table),
     ];
     let heap = heap.into_iter().flat_map(heap::Books::views);
-    Views::new(used.into_iter().chain(refusals(m)).chain(details(m)).chain(heap).collect())
+    Views::new(used.into_iter().chain(refusals(cache)).chain(details(m)).chain(heap).collect())
 }
 
 /// Returns what is refused or kept waiting.
-fn refusals(m: &Metrics) -> [View; 3] {
-    [
-        View::rate("store_failures_per_s", "No room/s", [m.store_failures])
-            .help("Stores refused in the last second for lack of memory")
-            .noun("no room for its stores")
-            .place(Placement::Table)
-            .trouble(),
+fn refusals(cache: &Cache) -> [View; 3] {
+    let m = cache.metrics();
+    let waits = cache.config().over_rate == OverRate::Wait;
+    let over = [
         View::rate("over_rate_per_s", "Over rate/s", [m.requests.throttled()])
             .help("Requests over the group's own rate in the last second, refused or kept waiting")
             .noun("over its rate")
@@ -139,7 +156,15 @@ fn refusals(m: &Metrics) -> [View; 3] {
             .refused_by("cpu_limit_cores")
             .place(Placement::Table)
             .trouble(),
-    ]
+    ];
+    let [over_rate, over_cpu] = over.map(|view| if waits { view.delays() } else { view });
+    let no_room = View::rate("store_failures_per_s", "No room/s", [m.store_failures])
+        .help("Stores refused in the last second for lack of memory")
+        .noun("no room for its stores")
+        .lacks("memory_bytes")
+        .place(Placement::Table)
+        .trouble();
+    [no_room, over_rate, over_cpu]
 }
 
 /// Returns what is shown of one tenant, but not in the table.
@@ -182,4 +207,46 @@ fn overdrafts(m: &Metrics) -> [Counter<Count>; 2] {
 /// including a request over its tenant's rate.
 pub(super) fn requests(m: &Metrics) -> [Counter<Count>; 6] {
     [m.cmd_get, m.cmd_set, m.cmd_delete, m.cmd_touch, m.cmd_arithmetic, m.cmd_debug]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tenant with these requests and this rate.
+    fn proposed(kind: VerdictKind, view: &str, usual: f64, [requests, limit]: [f64; 2]) -> String {
+        proposed_within(None, (kind, view), usual, [requests, limit])
+    }
+
+    fn proposed_within(
+        shared: Option<f64>,
+        of: (VerdictKind, &str),
+        usual: f64,
+        [requests, limit]: [f64; 2],
+    ) -> String {
+        let figure = |key: &str| match key {
+            "requests_per_s" => Some(requests),
+            "rate_limit_per_s" => Some(limit).filter(|limit| *limit > 0.0),
+            _ => None,
+        };
+        remedy(of, Some(usual), shared, figure).expect("a limit ends it")
+    }
+
+    /// Who is refused is never proposed less than it may have, and who takes from others no more.
+    #[test]
+    fn a_remedy_is_on_the_right_side_of_the_limit() {
+        use VerdictKind::{Bursts, Refused, Stalls, Takes};
+        let over = |requests| proposed(Refused, "over_rate_per_s", 0.0, [requests, 1000.0]);
+        assert_eq!(over(2000.0), "rate=2400/s");
+        assert_eq!(over(340.0), "rate=1200/s", "refused in a part of the second");
+        let waits = proposed(Stalls, "over_rate_per_s", 0.0, [100.0, 100.0]);
+        assert_eq!(waits, "rate=200/s", "more requests wait than are counted");
+        let takes = |limit| proposed(Takes, "requests_per_s", 0.0, [8000.0, limit]);
+        assert_eq!([0.0, 1000.0].map(takes), ["rate=4000/s", "rate=500/s"]);
+        let takes = (Takes, "requests_per_s");
+        let shared = proposed_within(Some(500.0), takes, 0.0, [6640.0, 0.0]);
+        assert_eq!(shared, "rate=250/s", "half of its level's");
+        let bursts = |limit| proposed(Bursts, "requests_per_s", 2000.0, [8000.0, limit]);
+        assert_eq!([0.0, 2500.0].map(bursts), ["rate=3000/s", "rate=2500/s"]);
+    }
 }

@@ -1,10 +1,14 @@
 //! Which tenants are at a limit, and who shares that limit.
 
+use std::collections::{HashMap, HashSet};
 use std::iter::successors;
 
-use super::{Finding, Scene};
+use super::{Finding, Scene, UNFAIR, UNFAIR_HELD};
 use crate::page::views::Role;
 use crate::page::wire::VerdictKind;
+
+/// What is held fills its limit from this part on: an item that finds no room leaves some.
+const FULL: f64 = 0.9;
 
 /// Pressure below this part is noise: it is an average that never falls to 0 again.
 const STALLED: f64 = 0.01;
@@ -14,22 +18,29 @@ impl Scene<'_> {
     /// What a level's own limit refuses is not counted by the groups below it.
     pub(super) fn refused(&self) -> Vec<Finding> {
         let mut found = Vec::new();
-        for &(view, ref own) in &self.refusals {
-            let levels = self.levels.iter().filter(|&&row| own[row] > 0.0);
-            found.extend(levels.map(|&row| self.refusal(row, view, own[row])));
+        for &row in &self.levels {
+            let own = self.refusals.iter().map(|(view, own)| (*view, own[row]));
+            let most = own.filter(|(_, n)| *n > 0.0).max_by(|a, b| a.1.total_cmp(&b.1));
+            found.extend(most.map(|(view, n)| self.refusal(row, view, n)));
         }
         for &row in &self.tenants {
             let most = self.most_of(row, Role::Refusals).filter(|(_, n)| *n > 0.0);
-            found.extend(most.map(|(view, n)| self.refusal(row, view, n)));
+            let most = most.map(|(view, n)| self.refusal(row, view, n));
+            let waits = most.as_ref().is_some_and(|of| of.kind == VerdictKind::Stalls);
             let stall = |(view, part)| self.finding(row, VerdictKind::Stalls, view, part, 0.0);
-            found.extend(self.stall(row).map(stall));
+            found.extend(self.stall(row).filter(|_| !waits).map(stall));
+            found.extend(most);
         }
         found
     }
 
     fn refusal(&self, row: usize, view: usize, amount: f64) -> Finding {
         let limit = self.views.refusing(view).and_then(|limit| self.figure(row, limit));
-        self.finding(row, VerdictKind::Refused, view, amount, limit.unwrap_or(f64::NAN))
+        let kind = match self.views.delays(view) {
+            true => VerdictKind::Stalls,
+            false => VerdictKind::Refused,
+        };
+        self.finding(row, kind, view, amount, limit.unwrap_or(f64::NAN))
     }
 
     /// Returns how often each group's own limit refuses.
@@ -46,6 +57,99 @@ impl Scene<'_> {
             own[level] = if own[level] < 1.0 { 0.0 } else { own[level] };
         }
         own
+    }
+
+    /// Adds who takes most of a limit that refuses others, where nobody to blame is near.
+    pub(super) fn add_crowding(&self, found: &mut Vec<Finding>, blamed: &[Finding]) {
+        let mut crowding = self.crowding(found);
+        // Who leaves others no room is no victim of that.
+        found.retain(|refusal| {
+            let is_lack = self.views.lacked(refusal.view).is_some();
+            !(is_lack && crowding.iter().any(|finding| finding.row == refusal.row))
+        });
+        crowding.retain(|finding| {
+            let is_near = |other: &Finding| {
+                self.is_within(finding.row, other.row) || self.is_within(other.row, finding.row)
+            };
+            !blamed.iter().any(is_near)
+        });
+        found.extend(crowding);
+    }
+
+    /// Returns who takes most of a limit that refuses others: of a level's own limit, or of one
+    /// that leaves others no room.
+    fn crowding(&self, refused: &[Finding]) -> Vec<Finding> {
+        // For each level and what is short there, one refusal.
+        let mut short: HashMap<(usize, usize), Vec<&Finding>> = HashMap::new();
+        for of in refused.iter().filter(|of| !of.kind.is_about_two()) {
+            let lacked = self.views.lacked(of.view);
+            let level = match lacked {
+                Some(held) => self.full(of.row, held),
+                None => Some(of.row).filter(|row| self.levels.contains(row)),
+            };
+            let key = level.zip(lacked.or_else(|| self.views.refused(of.view)));
+            key.into_iter().for_each(|key| short.entry(key).or_default().push(of));
+        }
+        if short.is_empty() {
+            return Vec::new();
+        }
+        let views: HashSet<usize> = short.keys().map(|&(_, view)| view).collect();
+        let mut found: Vec<Finding> = Vec::new();
+        for &row in self.tenants.iter().chain(&self.levels) {
+            for &view in &views {
+                let mut above = successors(self.parents[row], |&row| self.parents[row]);
+                let crowds = above.find_map(|level| {
+                    let refused = short.get(&(level, view))?;
+                    self.crowds(row, view, level, refused)
+                });
+                let is_known = found.last().is_some_and(|of| of.row == row);
+                found.extend(crowds.filter(|_| !is_known));
+            }
+        }
+        // The one below says more.
+        let rows: Vec<usize> = found.iter().map(|of| of.row).collect();
+        found.retain(|of| !rows.iter().any(|&row| row != of.row && self.is_within(row, of.row)));
+        found
+    }
+
+    /// Whether a group takes far more than its fair part of what a level may have, and is itself
+    /// neither the only one to be refused nor at a limit of its own.
+    fn crowds(&self, row: usize, view: usize, level: usize, of: &[&Finding]) -> Option<Finding> {
+        let has_others = of.iter().any(|of| !self.is_within(of.row, row));
+        let is_limited = of.iter().any(|of| self.views.lacked(of.view).is_none())
+            && self.refusals.iter().any(|(_, own)| own[row] > 0.0);
+        let [own, all] = [row, level].map(|row| self.figure(row, view).unwrap_or(0.0));
+        let is_rate = self.views.is_rate(view);
+        if !has_others || is_limited || own >= all || !is_rate && self.is_protected(row, view) {
+            return None;
+        }
+        let fair = (self.fair[row] / self.fair[level].max(self.fair[row])).min(1.0);
+        let most = fair + (1.0 - fair) * if is_rate { UNFAIR } else { UNFAIR_HELD };
+        let limit = self.views.limit(view).and_then(|limit| self.figure(level, limit));
+        let finding = || {
+            let limit = limit.unwrap_or(f64::NAN);
+            self.finding(row, VerdictKind::Takes, view, own / all, limit)
+        };
+        (own / all >= most).then(|| Finding { level: Some(level), ..finding() })
+    }
+
+    /// Returns the nearest group above a row that may have no more of what is held.
+    fn full(&self, row: usize, view: usize) -> Option<usize> {
+        let mut groups = successors(Some(row), |&row| self.parents[row]);
+        groups.find(|&row| self.is_full(row, view)).filter(|&full| full != row)
+    }
+
+    /// Whether others may lack what a group holds: some group above it is full, or it is unknown
+    /// how much they may hold.
+    pub(super) fn is_short(&self, row: usize, view: usize) -> bool {
+        let limit = |row: usize| self.figure(row, self.views.limit(view)?);
+        let mut above = successors(self.parents[row], |&row| self.parents[row]);
+        above.clone().all(|row| limit(row).is_none()) || above.any(|row| self.is_full(row, view))
+    }
+
+    fn is_full(&self, row: usize, view: usize) -> bool {
+        let limit = self.views.limit(view).and_then(|limit| self.figure(row, limit));
+        limit.is_some_and(|limit| self.figure(row, view).unwrap_or(0.0) >= limit * FULL)
     }
 
     /// Returns for which part of the time a tenant waits for room, if it does.

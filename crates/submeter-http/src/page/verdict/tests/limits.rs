@@ -18,6 +18,27 @@ fn who_is_at_its_own_limit_harms_nobody() {
     assert!(server.seconds(5, &[busy(10.0), busy(10.0), less]).is_empty(), "noise");
 }
 
+/// Where requests over their rate wait, nothing is refused, however often they ask.
+#[test]
+fn what_waits_for_its_rate_is_not_refused() {
+    let mut server = Server::delaying(["/lim", "/also", "/calm"]);
+    server.remedy = Some(std::sync::Arc::new(|of| Some(format!("{:?} {}", of.kind, of.view))));
+    let over = |over_rate| Second { over_rate, rate: Some(100.0), stalled: 0.3, ..busy(100.0) };
+    let calm = busy(100.0);
+    let said = server.seconds(1, &[over(132.0), calm, calm]);
+    assert!(said.is_empty(), "found once: {said:?}");
+    let said = server.seconds(2, &[over(132.0), calm, calm]);
+    assert_eq!(said, ["/lim waits: over its rate of 100/s."]);
+    assert_eq!(server.docs()[0].remedy.as_deref(), Some("Stalls over"));
+    let said = server.seconds(2, &[over(132.0), over(9.0), calm]);
+    assert_eq!(said, ["/lim waits: over its rate of 100/s; 1 more waits."]);
+    assert_eq!(
+        server.seconds(1, &[calm; 3]),
+        ["/lim waited: over its rate of 100/s; 1 more waited."]
+    );
+    assert!(!server.views.docs().any(|doc| doc.key == "over" && doc.is_refusal));
+}
+
 #[test]
 fn who_waits_for_itself_accuses_nobody() {
     let waits = Second { wait_ms: 400.0, ..busy(100.0) };
@@ -41,6 +62,54 @@ fn a_levels_refusals_are_said_of_none_below() {
     assert_eq!(said, ["/acme/a is refused 70 times a second: over its rate."]);
 }
 
+/// Who takes most of a level's limit is named, and needs a limit of its own.
+#[test]
+fn who_takes_most_of_a_levels_limit_is_named() {
+    let names = ["/acme", "/acme/deep", "/acme/deep/web", "/acme/deep/sib", "/bank"];
+    let level = Second { over_rate: 6200.0, rate: Some(500.0), ..Second::default() };
+    let said = |level: Second, [web, sib]: [Second; 2]| {
+        let mut server = Server::new(names);
+        server.remedy = Some(std::sync::Arc::new(|of| {
+            Some(format!("{:?} {:?}", of.shared, of.figure("requests")))
+        }));
+        let said = server.seconds(3, &[level, Second::default(), web, sib, busy(60.0)]);
+        (said, server.docs().into_iter().map(|doc| doc.remedy).collect::<Vec<_>>())
+    };
+    let (named, remedies) = said(level, [busy(6640.0), busy(60.0)]);
+    let takes = "/acme/deep/web takes most: 99.1 % of the requests of /acme.";
+    let refused = "/acme is refused 6200 times a second: over its rate of 500/s.";
+    assert_eq!(named, [takes, refused]);
+    assert_eq!(remedies, [Some("Some(500.0) Some(6640.0)".to_owned()), None], "no more for all");
+    let (alike, remedies) = said(level, [busy(3400.0), busy(3300.0)]);
+    assert_eq!(alike, [refused]);
+    assert!(remedies[0].is_some());
+    assert_eq!(said(level, [busy(6700.0), busy(0.0)]).0, [refused], "it is alone");
+    let own = Second { over_rate: 9.0, ..busy(6640.0) };
+    let limited = said(level, [own, busy(60.0)]).0;
+    assert!(limited[0].starts_with("/acme is refused"), "at its own limit, too: {limited:?}");
+}
+
+/// Who holds the memory of a full server is named, and is not its victim.
+#[test]
+fn who_leaves_no_room_is_named() {
+    let said = |hoard: Second, limit: f64, own: Option<f64>| {
+        let mut server = Server::new(["/hoard", "/bank", "/calm"]);
+        server.own.limit = Some(limit);
+        let bank = Second { no_room: 60.0, memory: 3e4, limit: own, ..busy(60.0) };
+        let calm = Second { memory: 3e4, ..busy(60.0) };
+        server.seconds(3, &[Second { memory: 1.94e6, ..hoard }, bank, calm])
+    };
+    let takes = "/hoard takes most: 97 % of all memory.";
+    let refused = "/bank is refused 60 times a second: no room.";
+    assert_eq!(said(busy(0.0), 2e6, None), [takes, refused], "it is silent");
+    let also = Second { no_room: 400.0, ..busy(400.0) };
+    assert_eq!(said(also, 2e6, None), [takes, refused], "nor is it named as one");
+    assert_eq!(said(busy(0.0), 6e7, None), [refused], "there is room");
+    assert_eq!(said(busy(0.0), 2e6, Some(3e4)), [refused], "full at its own limit");
+    let kept = Second { protected: Some(2e6), ..busy(0.0) };
+    assert_eq!(said(kept, 2e6, None), [refused], "it was promised that much");
+}
+
 /// A tenant that takes most of the server, and a level with a limit of its own, one of whose two
 /// tenants waits.
 const NAMES: [&str; 5] = ["/large", "/acme", "/acme/noisy", "/acme/web", "/quiet"];
@@ -59,7 +128,11 @@ fn waits_for_a_levels_rate_blame_none_outside() {
     let level = Second { over_rate: 500.0, rate: Some(1000.0), ..Second::default() };
     let refused = "/acme is refused 500 times a second: over its rate of 1000/s.";
     let calm = busy(100.0);
-    assert_eq!(said(90_000.0, level, 900.0, [waits(), calm]), [refused]);
+    let takes = "/acme/noisy takes most: 90 % of the requests of /acme.";
+    let own = said(90_000.0, level, 900.0, [waits(), calm]);
+    assert_eq!(own, [takes, refused], "of the level's");
+    let even = said(90_000.0, level, 100.0, [waits(), calm]);
+    assert_eq!(even, [refused]);
     // Another below it takes most of the server, and with it of the rate.
     let takes = "/acme/noisy takes most: 87 % of all requests and 87 % of CPU.";
     let is_late = "/acme/web waits 9.00 ms a request, 900 times as long as its work.";
@@ -69,7 +142,8 @@ fn waits_for_a_levels_rate_blame_none_outside() {
     let takes = "/large takes most: 99 % of all requests and 99 % of CPU.";
     let is_late = "/quiet waits 9.00 ms a request, 900 times as long as its work.";
     let busy = said(90_000.0, level, 900.0, [waits(), waits()]);
-    assert_eq!(busy, [takes, is_late, refused]);
+    assert_eq!(busy[1..], [is_late, refused]);
+    assert!(busy[0].starts_with(takes.trim_end_matches('.')), "{busy:?}");
 }
 
 #[test]
@@ -98,7 +172,7 @@ fn a_wait_for_an_own_limit_blames_nobody() {
 fn a_wait_for_a_limit_of_all_blames_the_largest() {
     let mut server = Server::new(["/large", "/web"]);
     // No tenant counts the refusals of the root's own limit.
-    server.own_refusals = 500.0;
+    server.own.over_rate = 500.0;
     let said = server.seconds(3, &[busy(90_000.0), waits()]);
     assert_eq!(said[0], "/large takes most: 99.9 % of all requests and 99.9 % of CPU.");
     assert_eq!(said[1..], ["/web waits 9.00 ms a request, 900 times as long as its work."]);
@@ -115,7 +189,9 @@ fn the_nearest_limit_is_why_its_tenants_wait() {
     let only = said(limited, Second::default());
     assert!(only.contains("/a/noisy takes most") && only.contains("/a is refused"), "{only}");
     let both = said(limited, limited);
-    assert_eq!(both, "/a is refused 50 times a second: over its rate; 1 more is refused.");
+    let takes = "/a/noisy takes most: 99.8 % of the requests of /a.";
+    let refused = "/a is refused 50 times a second: over its rate; 1 more is refused.";
+    assert_eq!(both, format!("{takes}\n{refused}"));
 }
 
 /// Several that wait for a level's limit say nothing of the server.
