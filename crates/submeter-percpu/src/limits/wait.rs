@@ -199,8 +199,8 @@ impl<P: Path> Queue<P> {
         }
     }
 
-    /// Tries the charges that wait at the levels of a path, each level's in turn. Adds the wakers to
-    /// wake after the lock is released to `woken`.
+    /// Tries the charges that wait at the levels of a path, each level's in turn. Adds to `woken`
+    /// the wakers to wake after the lock is released.
     ///
     /// Whoever gives something back, stops waiting or has joined calls it with its own path: those
     /// that wait elsewhere wait for others. Stock that a charge gave back, of whatever leaves, was

@@ -533,7 +533,7 @@ fn soft_levels_count_as_enforced_ones() {
 /// What a soft budget would not have admitted is spent from no soft budget above, but from an
 /// enforced one: the work is done.
 #[test]
-fn what_is_not_admitted_is_spent_from_no_soft_budget() {
+fn what_is_not_admitted_is_not_spent_above() {
     for is_soft in [false, true] {
         let [leaf, root] = [half_a_cpu(), half_a_cpu()].map(bucket);
         leaf.set_soft(true);

@@ -102,9 +102,9 @@ impl Admitting {
     }
 
     /// Waits for at most `timeout`, from now on. With a timeout of zero it is admitted at once or
-    /// not at all. The queue keeps the deadline: a place that becomes free later goes to others.
-    /// A place that is free when this is first polled, or that was granted in time, is taken however
-    /// late the poll is.
+    /// not at all. The queue keeps the deadline: a place that becomes free later goes to others. A
+    /// place that is free when this is first polled, or that was granted in time, is taken by
+    /// however late a poll.
     ///
     /// This crate has no timer. A future whose deadline has passed is woken by the next work that
     /// joins the queue or gives up a place. To be woken at the deadline itself, wait

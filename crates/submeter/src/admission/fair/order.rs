@@ -146,9 +146,9 @@ impl Fair {
     /// Returns how far a newcomer below a node starts behind: one turn of its siblings. Otherwise
     /// groups made for one request each would forever go before those that have had a turn.
     ///
-    /// The debit follows what a turn is known to take while the newcomer waits. With the value known
-    /// at its arrival, it could wait for millions of turns, each of which costs a millionth of those
-    /// before.
+    /// The debit follows what a turn is known to take while the newcomer waits. With the value
+    /// known at its arrival, it could wait for millions of turns, each of which costs a millionth
+    /// of those before.
     pub(in crate::admission) fn debit(&self, up: usize) -> i128 {
         self.nearest(up, |node| node.turn).unwrap_or(TURN_FIRST)
     }
