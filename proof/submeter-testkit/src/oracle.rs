@@ -40,6 +40,8 @@ pub struct Entry {
     pub totals: Totals,
     /// What the group itself counted.
     pub own: Totals,
+    /// What groups below that have ended left of the gauge.
+    pub left: i64,
     /// Usage of each quota, including descendants.
     pub held: [Held; QUOTAS],
     /// The number of handles, charges and children, alive or killed; the tree itself counts as one
@@ -91,6 +93,7 @@ impl Oracle {
             dead: false,
             totals: Totals::default(),
             own: Totals::default(),
+            left: 0,
             held: [Held::default(); QUOTAS],
             holders: 1,
         };
@@ -245,16 +248,19 @@ impl Oracle {
     }
 
     /// Removes a holder, and forgets a group without holders. Its ancestors' totals include its
-    /// own.
+    /// own, and what is left of its gauge is its parent's.
     pub fn release(&mut self, id: Id) {
-        let mut at = Some(id);
+        let (mut at, mut left) = (Some(id), 0);
         while let Some(id) = at {
             let entry = self.at(id);
+            entry.left += left;
             entry.holders -= 1;
             if entry.holders > 0 {
                 return;
             }
-            at = self.groups.remove(&id).and_then(|entry| entry.parent);
+            let entry = self.groups.remove(&id).expect("just found");
+            left = entry.left + entry.own.sums.gauge;
+            at = entry.parent;
         }
     }
 
