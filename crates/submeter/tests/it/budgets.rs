@@ -366,3 +366,40 @@ fn a_schema_takes_one_budget_of_cpu_time() {
     let error = schema.build().expect_err("two");
     assert_eq!(error, SchemaError::CpuTimeTwice("again".to_owned()));
 }
+
+/// Two threads with more work than their budget use at most half a CPU, a burst and what is in
+/// flight; and over ten seconds, half a CPU to within 2 %.
+///
+/// `SUBMETER_SHARES_SECONDS=10` runs that long: what other programs leave of a machine is outside
+/// a budget's control, so that a short run checks only the bound.
+#[test]
+fn half_a_cpu_holds_on_a_real_machine() {
+    const BURST_NS: u64 = 20 * MS;
+    let seconds = std::env::var("SUBMETER_SHARES_SECONDS").ok().and_then(|text| text.parse().ok());
+    let time = seconds.map_or(Duration::from_millis(300), Duration::from_secs);
+    let (tree, budget) = with_budget();
+    let cpu = tree.schema().cpu_time().expect("declared");
+    let web = tree.create("/web").expect("new");
+    let half = Rate { burst: BURST_NS, ..Rate::new(500 * MS, Duration::from_secs(1)) };
+    web.set_rate(budget, Some(half)).expect("it can be kept");
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while begun.elapsed() < time {
+                    match web.try_admit(budget) {
+                        Ok(()) => _ = web.run(|| burn(Duration::from_micros(500))),
+                        Err(error) => std::thread::sleep(error.retry_after().expect("it is known")),
+                    }
+                }
+            });
+        }
+    });
+    let (used, time) = (web.sum(cpu) as f64, begun.elapsed().as_nanos() as f64);
+    let part = used / (time / 2.0);
+    println!("{:.2} % of half a CPU", part * 100.0);
+    // Each thread has a piece in flight, and time that the switch has not spent yet.
+    let most = time / 2.0 + (BURST_NS + 2 * (MS + UNSPENT_NS)) as f64;
+    assert!(used <= most, "{used} ns in {time} ns");
+    assert!(seconds.is_none() || (part - 1.0).abs() <= 0.02, "{part}");
+}
