@@ -27,7 +27,8 @@ impl Line {
         self.0.iter().map(|(text, _)| text.width()).sum()
     }
 
-    /// Breaks it between words into lines of at most `width` cells; a longer word stays whole.
+    /// Breaks it between words into lines of at most `width` cells; a longer word has a line of its
+    /// own.
     pub(super) fn wrapped(&self, width: usize) -> Vec<Line> {
         let mut lines = vec![Line::default()];
         let words = |(text, style): &(String, Style)| {
@@ -45,6 +46,20 @@ impl Line {
             }
         }
         lines
+    }
+
+    /// Ends a wrapped line, of which each piece is a word, with an ellipsis in place of what
+    /// follows. Words for which that leaves no room go as well; the first stays.
+    pub(super) fn end_early(&mut self, width: usize) {
+        let mark = |(word, style): (String, Style)| (format!("{}…", word.trim_end()), style);
+        while let Some(last) = self.0.pop() {
+            let whole = self.width();
+            self.0.push(mark(last));
+            if self.width() <= width || whole == 0 {
+                return;
+            }
+            self.0.pop();
+        }
     }
 
     /// Adds the effects of `style` to each piece.
@@ -88,12 +103,13 @@ impl Screen {
         self.rows.len()
     }
 
-    /// Draws a line starting at `x`; anything beyond the edges is clipped.
+    /// Draws a line starting at `x`. What is beyond the edge is clipped, and an ellipsis says so
+    /// unless it is blank.
     pub(super) fn put(&mut self, x: usize, y: usize, line: &Line) {
         let Some(row) = self.rows.get_mut(y) else { return };
         let mut at = x;
-        for (text, style) in &line.0 {
-            for c in text.chars() {
+        for (piece, (text, style)) in line.0.iter().enumerate() {
+            for (place, c) in text.char_indices() {
                 let width = c.width().unwrap_or(0);
                 if width == 0 {
                     // It combines with the previous character.
@@ -103,6 +119,12 @@ impl Screen {
                     continue;
                 }
                 if at + width > row.len() {
+                    let rest = line.0[piece + 1..].iter().map(|(text, _)| text.as_str());
+                    if [&text[place..]].into_iter().chain(rest).any(|text| !text.trim().is_empty())
+                    {
+                        let from = x.min(row.len());
+                        end_early(&mut row[from..], *style);
+                    }
                     return;
                 }
                 row[at] = Cell { text: c.to_string(), style: *style };
@@ -135,6 +157,13 @@ impl Screen {
     pub(super) fn cell(&self, x: usize, y: usize) -> (&str, Style) {
         (&self.rows[y][x].text, self.rows[y][x].style)
     }
+}
+
+/// Writes an ellipsis over the last character of a row, which may be two cells wide.
+fn end_early(row: &mut [Cell], style: Style) {
+    let Some(at) = row.iter().rposition(|cell| !cell.text.is_empty()) else { return };
+    row[at..].fill(Cell { text: " ".to_owned(), style });
+    "…".clone_into(&mut row[at].text);
 }
 
 /// The terminal while it shows frames. Dropping it restores the terminal, even in a panic.
@@ -223,11 +252,16 @@ mod tests {
         line.push("a租", Style::new());
         line.push("租x", Style::new().bold());
         screen.put(0, 0, &line);
-        assert_eq!(screen.text(0), "a租租");
-        line.push("gone", Style::new());
+        assert_eq!(screen.text(0), "a租… ", "more followed");
         screen.put(2, 0, &line);
-        assert_eq!(screen.text(0), "a租a租", "the second half of a wide one is overwritten");
+        assert_eq!(screen.text(0), "a租a… ", "the second half of a wide one is overwritten");
         screen.put(0, 7, &line);
+        screen.put(9, 0, &line);
+        let mut line = Line::default();
+        line.push("four ", Style::new());
+        line.push("   ", Style::new());
+        screen.put(0, 0, &line);
+        assert_eq!(screen.text(0), "four ", "nothing that is seen is missing");
     }
 
     #[test]

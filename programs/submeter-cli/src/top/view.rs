@@ -101,7 +101,8 @@ fn totals(state: &State, theme: Theme, width: usize) -> Line {
 }
 
 /// Returns the messages: what everyone who looks must know, who is harmed by whom, and who is at a
-/// limit. Verdicts take at most an eighth of the lines; the least important do not fit.
+/// limit. Verdicts take at most an eighth of the lines; the least important do not fit, and an
+/// ellipsis says so.
 fn said(state: &State, theme: Theme, screen: &Screen) -> Vec<Line> {
     let mut notice = Line::default();
     notice.push(state.notice().unwrap_or_default(), theme.warn);
@@ -115,7 +116,11 @@ fn said(state: &State, theme: Theme, screen: &Screen) -> Vec<Line> {
         _ => line.wrapped(screen.width()),
     };
     let mut verdicts = shown(verdicts);
-    verdicts.truncate((screen.height() / 8).max(1));
+    let room = (screen.height() / 8).max(1);
+    if verdicts.len() > room {
+        verdicts.truncate(room);
+        verdicts[room - 1].end_early(screen.width());
+    }
     [shown(notice), verdicts].concat()
 }
 
