@@ -269,7 +269,7 @@ impl State {
     }
 
     /// Returns the past of the first view, oldest first.
-    pub(super) fn past(&self, path: &str) -> impl DoubleEndedIterator<Item = f64> + '_ {
+    pub(super) fn past(&self, path: &str) -> impl Iterator<Item = f64> + '_ {
         self.past.get(path).into_iter().flatten().copied()
     }
 
@@ -493,17 +493,10 @@ impl State {
     }
 
     fn value(&self, node: &Node) -> f64 {
+        // The figure that is shown, although two tenants that are nearly equal may swap places each
+        // second: by a mean, rows would seem to be out of order.
         match self.sort {
             Column::Name => 0.0,
-            // The mean of five samples, so that two similar tenants do not swap places each second.
-            Column::View(0) => {
-                let (sum, n) = self
-                    .past(&node.path)
-                    .rev()
-                    .take(5)
-                    .fold((0.0, 0.0), |(sum, n), value| (sum + value, n + 1.0));
-                if n > 0.0 { sum / n } else { 0.0 }
-            }
             Column::View(at) => node.figures.get(at).copied().flatten().unwrap_or(-1.0),
         }
     }

@@ -189,6 +189,17 @@ fn siblings_are_ordered_below_their_parent() {
     assert_eq!(state.sort, Column::Name);
 }
 
+/// Rows are ordered by the figures that are shown, not by those of the seconds before.
+#[test]
+fn rows_are_ordered_by_what_is_shown() {
+    let mut state = State::new();
+    for (p, q) in [(900.0, 1.0), (900.0, 1.0), (6.0, 7.0)] {
+        state.update(tree(&[("/", 907.0), ("/p", p), ("/q", q)]));
+        let first = if p > q { "/p" } else { "/q" };
+        assert_eq!(paths(&state)[1], first, "{p} and {q}");
+    }
+}
+
 #[test]
 fn rows_are_ordered_by_the_first_chosen_column() {
     let mut doc = tree(&[("/", 9.0), ("/p", 1.0), ("/q", 2.0)]);
