@@ -26,7 +26,7 @@ const KEYS: [(&str, &str); 14] = [
     ("/", "filter by path"),
     ("m", "toggle mouse capture"),
     ("Esc", "clear the filter, close a box"),
-    ("q Ctrl-C", "quit"),
+    ("q Ctrl-C  Ctrl-Z", "quit, stop until fg"),
 ];
 
 /// Draws what the keys do.

@@ -186,9 +186,21 @@ impl Terminal {
             hook(info);
         }));
         // Created first, so that any failure from here on restores the terminal.
-        let taken = Terminal { shown: Screen::default(), has_mouse: false };
-        execute!(io::stdout(), EnterAlternateScreen, Hide)?;
+        let mut taken = Terminal { shown: Screen::default(), has_mouse: false };
+        taken.take()?;
         Ok(taken)
+    }
+
+    /// Takes over the terminal again, whatever its modes are now; the next frame is drawn whole.
+    ///
+    /// # Errors
+    /// When the terminal cannot be written to.
+    pub(super) fn take(&mut self) -> io::Result<()> {
+        // Raw mode is entered only where it was left.
+        terminal::disable_raw_mode()?;
+        terminal::enable_raw_mode()?;
+        (self.shown, self.has_mouse) = (Screen::default(), false);
+        execute!(io::stdout(), EnterAlternateScreen, Hide)
     }
 
     /// Takes the mouse, or leaves it to the terminal, which then selects text with it.
@@ -234,7 +246,8 @@ impl Drop for Terminal {
     }
 }
 
-fn restore() {
+/// Leaves the terminal as it was.
+pub(super) fn restore() {
     // A terminal that is gone needs no restoring.
     let _ = execute!(io::stdout(), DisableMouseCapture, LeaveAlternateScreen, Show);
     let _ = terminal::disable_raw_mode();
