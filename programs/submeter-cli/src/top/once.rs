@@ -1,5 +1,6 @@
 //! `top --once`: one table, for a pipe or a log.
 
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use super::figures::figure;
@@ -19,7 +20,7 @@ pub(super) fn run(source: &Source, columns: &[String]) -> Result<ExitCode, Failu
         show::tell(&format!("{notice}\n"));
     }
     for verdict in &state.verdicts {
-        show::tell(&format!("{}\n", sentence(verdict)));
+        show::tell(&format!("{}\n", sentence(verdict, io::stderr().is_terminal())));
     }
     if !columns.is_empty() {
         state.choose(columns).map_err(Failure::new)?;
@@ -41,7 +42,7 @@ pub(super) fn table(state: &State) -> String {
     }
     let heading: Vec<&str> = heading.iter().map(String::as_str).collect();
     let rows: Vec<Vec<String>> = state.rows().map(|row| cells(state, &views, &row)).collect();
-    show::table(&heading, &rows, false)
+    show::table_within(&heading, &rows)
 }
 
 fn cells(state: &State, views: &[usize], row: &Row<'_>) -> Vec<String> {

@@ -35,7 +35,7 @@ pub(super) fn lines(state: &State, theme: Theme, width: usize) -> Vec<Line> {
 fn title(node: &Node, theme: Theme, width: usize) -> Line {
     let mut line = Line::default();
     line.push("── ", theme.dim);
-    line.push(node.title(), theme.bold);
+    line.push(show::isolated(node.title()), theme.bold);
     let below = match node.kids.len() {
         0 => String::new(),
         1 => ", 1 group below".to_owned(),

@@ -10,7 +10,8 @@ use crossterm::cursor::{Hide, MoveTo, Show};
 use crossterm::event::{DisableMouseCapture, EnableMouseCapture};
 use crossterm::execute;
 use crossterm::terminal::{self, EnterAlternateScreen, LeaveAlternateScreen};
-use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+use submeter_terminal as show;
+use unicode_width::UnicodeWidthChar;
 
 /// A line of text; each piece has its own style.
 #[derive(Clone, Debug, Default)]
@@ -24,7 +25,7 @@ impl Line {
 
     /// Returns its width in cells.
     pub(super) fn width(&self) -> usize {
-        self.0.iter().map(|(text, _)| text.width()).sum()
+        self.0.iter().map(|(text, _)| show::width(text)).sum()
     }
 
     /// Breaks it between words into lines of at most `width` cells; a longer word has a line of its
@@ -37,7 +38,7 @@ impl Line {
         };
         for (word, style) in self.0.iter().flat_map(words) {
             let line = lines.last_mut().filter(|line| {
-                line.width() == 0 || line.width() + word.trim_end().width() <= width
+                line.width() == 0 || line.width() + show::width(word.trim_end()) <= width
             });
             match line {
                 Some(line) => line.push(word, style),

@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use anstyle::Style;
-use unicode_width::UnicodeWidthStr;
 
 use super::figures::{figure as figure_text, in_a_sentence};
 use super::layout::{self, Layout};
@@ -62,7 +61,7 @@ fn header(state: &State, theme: Theme, width: usize) -> Line {
         let up = state.at_ms.saturating_sub(server.started_ms) / 1000;
         line.push(format!("  {}  up {}", server.listen, uptime(up)), theme.dim);
     }
-    let gap = width.saturating_sub(line.width() + word.width());
+    let gap = width.saturating_sub(line.width() + show::width(&word));
     // A long reason displaces the rest instead of being cut, because it matters more.
     if gap < 2 && matches!(state.link, Link::Lost(_)) {
         line = Line::default();
@@ -90,7 +89,7 @@ fn totals(state: &State, theme: Theme, width: usize) -> Line {
     let tenants = ("tenants".to_owned(), show::count(state.tenants() as u64));
     let mut used = 0;
     for (name, value) in facts.chain([tenants]) {
-        used += name.width() + value.width() + 4;
+        used += show::width(&name) + show::width(&value) + 4;
         if used > width + 3 {
             break;
         }
@@ -109,7 +108,7 @@ fn said(state: &State, theme: Theme, screen: &Screen) -> Vec<Line> {
     let mut verdicts = Line::default();
     for verdict in &state.verdicts {
         let style = if verdict.kind.is_blame() { theme.bad } else { theme.warn };
-        verdicts.push(format!("{}  ", sentence(verdict)), style);
+        verdicts.push(format!("{}  ", sentence(verdict, true)), style);
     }
     let shown = |line: Line| match line.width() {
         0 => Vec::new(),
@@ -124,9 +123,11 @@ fn said(state: &State, theme: Theme, screen: &Screen) -> Vec<Line> {
     [shown(notice), verdicts].concat()
 }
 
-/// Writes a verdict after the name that it begins with, both made printable.
-pub(super) fn sentence(verdict: &VerdictDoc) -> String {
+/// Writes a verdict after the name that it begins with, both made printable: for programs, or for a
+/// terminal.
+pub(super) fn sentence(verdict: &VerdictDoc, is_terminal: bool) -> String {
     let group = submeter::visible(&verdict.group).to_string();
+    let group = if is_terminal { show::isolated(&group) } else { group.as_str().into() };
     // Non-breaking spaces become ordinary ones, at which a script can split.
     format!("{group}{}", show::plain(&verdict.text.replace('\u{a0}', " ")))
 }
@@ -143,7 +144,7 @@ fn draw_graph(screen: &mut Screen, state: &State, theme: Theme, layout: &Layout)
         screen.put(0, y, &line);
     }
     let ViewDoc { title, shape, .. } = &state.views[view];
-    let of = node.title();
+    let of = show::isolated(node.title());
     let mut line = Line::default();
     line.push(format!("{} of {of}", in_a_sentence(title)), theme.bold);
     let limit = if limit == Some(most) { ", its limit" } else { "" };
@@ -180,7 +181,7 @@ impl Columns {
             views.iter().skip(1).partition(|&&view| is_refusing(state, view));
         for view in views.iter().take(1).copied().chain(urgent).chain(calm) {
             let ViewDoc { title, shape, limit, .. } = &state.views[view];
-            let wide = figure_width(*shape).max(title.width() + 2);
+            let wide = figure_width(*shape).max(show::width(title) + 2);
             let with_bar = wide + if limit.is_some() { bar } else { 0 };
             // The first view is shown wherever it leaves any room for the name.
             let least = if shown.is_empty() { 1 } else { NAME_LEAST };
@@ -233,7 +234,8 @@ impl Columns {
             (_, true) => "▾",
             (_, false) => "▸",
         };
-        let mut name = format!("{}{mark} {}", "  ".repeat(row.depth), row.node.name());
+        let mut name =
+            format!("{}{mark} {}", "  ".repeat(row.depth), show::isolated(row.node.name()));
         if row.kids > 0 && !row.is_open {
             name.push_str(&format!(" ({})", row.kids));
         }

@@ -179,6 +179,28 @@ fn wide_characters_keep_the_columns() {
     assert_eq!(unit(6), unit(7));
 }
 
+/// A name from right to left moves none of the figures beside it, whole or cut.
+#[test]
+fn names_from_right_to_left_keep_their_place() {
+    let name = "سلام".repeat(9);
+    let mut doc = tree(&[("/", 1.0), ("/שלום", 1.0), (&format!("/{name}"), 1.0), ("/b", 1.0)]);
+    doc.verdicts = vec![verdict(VerdictKind::Waits, "/שלום", " waits.")];
+    let mut state = State::new();
+    state.update(doc);
+    state.act(Action::SortBy(Column::Name));
+    let (lines, screen) = frame(&state, 48, 24);
+    assert_eq!(lines[2], "/\u{2068}שלום\u{2069} waits.");
+    assert!(lines[10].starts_with("    \u{2068}שלום\u{2069}    "), "{lines:#?}");
+    assert!(lines[11].starts_with("    \u{2068}سلام") && lines[11].contains("…\u{2069} "));
+    let unit = |y| (30..48).rev().find(|&x| screen.cell(x, y).0 == "s").expect("a p99");
+    assert_eq!([9, 10].map(unit), [unit(11); 2], "as wide as the terminal shows it: {lines:#?}");
+    state.act(Action::Last);
+    state.act(Action::Move(-1));
+    state.act(Action::Detail);
+    let lines = frame(&state, 80, 40).0.join("\n");
+    assert_eq!(lines.matches("/\u{2068}שלום\u{2069}").count(), 3, "with graph and detail: {lines}");
+}
+
 #[test]
 fn once_prints_the_tree_as_a_table() {
     let text = anstream::adapter::strip_str(&once::table(&state())).to_string();
