@@ -23,6 +23,11 @@ impl Line {
         self.0.push((text.into(), style));
     }
 
+    /// Appends the pieces of another line.
+    pub(super) fn append(&mut self, other: Line) {
+        self.0.extend(other.0);
+    }
+
     /// Returns its width in cells.
     pub(super) fn width(&self) -> usize {
         self.0.iter().map(|(text, _)| show::width(text)).sum()

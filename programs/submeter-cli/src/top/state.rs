@@ -136,6 +136,8 @@ pub(super) struct State {
     pub(super) is_typing: bool,
     pub(super) is_help: bool,
     pub(super) pane: Pane,
+    /// The first line of a detail that takes the whole screen.
+    pub(super) scrolled: usize,
     /// The column that the cursor is on, while columns are being chosen.
     pub(super) chooser: Option<usize>,
     /// Whether clicks arrive here.
@@ -171,6 +173,7 @@ impl State {
             is_typing: false,
             is_help: false,
             pane: Pane::Closed,
+            scrolled: 0,
             chooser: None,
             has_mouse: true,
             is_done: false,
@@ -319,6 +322,12 @@ impl State {
 
     fn act_on_rows(&mut self, action: Action) {
         match action {
+            // What moves between rows scrolls what is shown instead of them.
+            Action::Move(by) if self.pane == Pane::Alone => {
+                self.scrolled = self.scrolled.saturating_add_signed(by);
+            }
+            Action::First if self.pane == Pane::Alone => self.scrolled = 0,
+            Action::Last if self.pane == Pane::Alone => self.scrolled = usize::MAX,
             Action::Move(by) => self.select(self.selected().saturating_add_signed(by)),
             Action::Select(row) => self.select(row),
             Action::First => self.select(0),
@@ -349,6 +358,7 @@ impl State {
                 self.filter.clear();
             }
             Action::Detail => {
+                self.scrolled = 0;
                 self.pane = match self.pane {
                     Pane::Closed => Pane::Below,
                     Pane::Below => Pane::Alone,
@@ -362,10 +372,26 @@ impl State {
         }
     }
 
+    /// Returns the view that is the limit of another.
+    pub(super) fn limit_of(&self, view: usize) -> Option<usize> {
+        self.view(self.views[view].limit.as_ref()?)
+    }
+
     /// Returns the figure that limits a view in a row.
     pub(super) fn limit(&self, node: &Node, view: usize) -> Option<f64> {
-        let at = self.view(self.views[view].limit.as_ref()?)?;
-        node.figures[at]
+        node.figures[self.limit_of(view)?]
+    }
+
+    /// Returns the figures of a view, the root's first.
+    pub(super) fn figures(&self, view: usize) -> impl Iterator<Item = Option<f64>> + '_ {
+        self.nodes.iter().map(move |node| node.figures[view])
+    }
+
+    /// Returns what the worst verdict that holds says about a group: who is to blame, or harmed.
+    pub(super) fn judged(&self, node: &Node) -> Option<VerdictKind> {
+        let holds = |verdict: &&VerdictDoc| verdict.ended_ms.is_none();
+        let mut verdicts = self.verdicts.iter().filter(holds);
+        verdicts.find(|verdict| verdict.group == node.path).map(|verdict| verdict.kind)
     }
 
     pub(super) fn sort_by(&mut self, column: Column) {

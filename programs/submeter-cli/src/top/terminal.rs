@@ -170,6 +170,8 @@ fn interact(
             terminal
                 .draw(|screen| view::draw(screen, state, theme, &mut layout))
                 .map_err(failed)?;
+            // Not beyond the last line, from where the first key back would do nothing.
+            state.scrolled = layout.scrolled;
             is_stale = false;
         }
         is_stale |= act(state, &layout, &inputs.events).map_err(failed)?;
