@@ -14,6 +14,10 @@ use submeter_terminal::plain;
 /// How many past samples a row keeps.
 pub(super) const PAST: usize = 120;
 
+/// For how long a column of refusals keeps its precedence after a refusal; otherwise it would take
+/// turns with the one whose room it needs.
+const REFUSING_MS: u64 = 60_000;
+
 /// A column that rows can be ordered by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Column {
@@ -151,6 +155,8 @@ pub(super) struct State {
     /// Indices into `nodes`, top to bottom.
     shown: Vec<usize>,
     past: HashMap<String, VecDeque<f64>>,
+    /// When a view of refusals last showed one, by its key, in the server's time.
+    refused_ms: HashMap<String, u64>,
     /// The past that the server has kept of the selected group, by the key of the view.
     kept: BTreeMap<String, Vec<Figure>>,
     /// The figures of the selected group since it was selected, oldest first.
@@ -183,6 +189,7 @@ impl State {
             selected: "/".to_owned(),
             shown: Vec::new(),
             past: HashMap::new(),
+            refused_ms: HashMap::new(),
             kept: BTreeMap::new(),
             seen: VecDeque::new(),
         }
@@ -231,6 +238,12 @@ impl State {
             let kids = Vec::new();
             let shown = visible(&path).to_string();
             self.nodes.push(Node { path, shown, figures, values, rates, depth, parent, kids });
+        }
+        for (at, view) in self.views.iter().enumerate().filter(|(_, view)| view.is_refusal) {
+            let now = self.nodes.first().and_then(|root| root.figures[at]);
+            if now.is_some_and(|now| now > 0.0) {
+                self.refused_ms.insert(view.key.clone(), self.at_ms);
+            }
         }
         let live: HashSet<&str> = self.nodes.iter().map(|node| node.path.as_str()).collect();
         self.past.retain(|path, _| live.contains(path.as_str()));
@@ -385,6 +398,12 @@ impl State {
     /// Returns the figures of a view, the root's first.
     pub(super) fn figures(&self, view: usize) -> impl Iterator<Item = Option<f64>> + '_ {
         self.nodes.iter().map(move |node| node.figures[view])
+    }
+
+    /// Returns whether a view of refusals has shown one of late.
+    pub(super) fn is_refusing(&self, view: usize) -> bool {
+        let last = self.refused_ms.get(&self.views[view].key);
+        last.is_some_and(|last| self.at_ms.saturating_sub(*last) < REFUSING_MS)
     }
 
     /// Returns what the worst verdict that holds says about a group: who is to blame, or harmed.

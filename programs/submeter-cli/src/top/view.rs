@@ -183,9 +183,9 @@ impl Columns {
                 Column::Name => None,
             })
             .collect();
-        // After the first view, refusals have precedence over the rest.
+        // After the first view, refusals of late have precedence over the rest.
         let (urgent, calm): (Vec<usize>, Vec<usize>) =
-            views.iter().skip(1).partition(|&&view| is_refusing(state, view));
+            views.iter().skip(1).partition(|&&view| state.is_refusing(view));
         for view in views.iter().take(1).copied().chain(urgent).chain(calm) {
             let ViewDoc { title, shape, .. } = &state.views[view];
             let wide = figure_width(*shape).max(show::width(title) + 2);
@@ -366,12 +366,6 @@ fn figure_width(shape: Shape) -> usize {
         Shape::Bytes => 11,
         Shape::ByteRate => 13,
     }
-}
-
-/// Returns whether a view of refusals shows a refusal now.
-fn is_refusing(state: &State, view: usize) -> bool {
-    let figure = state.total().and_then(|root| root.figures[view]);
-    state.views[view].is_refusal && figure.is_some_and(|now| now > 0.0)
 }
 
 /// Returns the width of " of " and a limit: as wide as any, because leases change each second.

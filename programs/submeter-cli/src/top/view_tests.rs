@@ -258,18 +258,22 @@ fn the_graph_ends_at_the_limit() {
 
 #[test]
 fn refusals_have_a_column_where_few_have_room() {
-    let heading = |refused: f64| {
+    let mut state = State::new();
+    // From one second to the next, a column that appeared stays, so that none takes turns.
+    for (at_s, refused, has_column) in
+        [(0, 0.0, false), (1, 9.0, true), (2, 0.0, true), (60, 0.0, true), (61, 0.0, false)]
+    {
         let mut doc = tree(&GROUPS);
+        doc.at_ms += at_s * 1000;
         for group in &mut doc.groups {
             group.overview.insert("refused_per_s".to_owned(), Figure(Some(refused)));
         }
-        let mut state = state();
         state.update(doc);
-        frame(&state, 60, 24).0[6].clone()
-    };
-    assert!(!heading(0.0).contains("Refused"), "{}", heading(0.0));
-    assert!(heading(9.0).contains("Refused/s"), "{}", heading(9.0));
-    assert!(heading(9.0).contains("Requests/s"), "after the first");
+        let heading = frame(&state, 60, 24).0[6].clone();
+        assert_eq!(heading.contains("Refused/s"), has_column, "{at_s}: {heading}");
+        assert_ne!(heading.contains("CPU"), has_column, "{at_s}: {heading}");
+        assert!(heading.contains("Requests/s"), "after the first: {heading}");
+    }
 }
 
 /// The detail shows every metric and what happened at its limit.
