@@ -1,12 +1,13 @@
 //! The format of figures and tables on a terminal.
 
 use std::fmt::Write as _;
+use std::io;
 use std::time::Duration;
 
 use anstyle::Style;
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use rustix::termios::tcgetwinsize;
 
-use crate::plain;
+use crate::{isolated, plain, shortened, width};
 
 /// The style of headings and totals.
 pub const BOLD: Style = Style::new().bold();
@@ -33,8 +34,11 @@ pub fn bytes(n: u64) -> String {
     }
 }
 
-/// Stands for a space while a table is laid out. No cell contains it: it would be invisible.
-const INDENT: &str = "\u{2800}";
+/// Spaces between the columns of a table.
+const GAP: usize = 2;
+
+/// Cells that a terminal leaves to the names of a table, if the figures leave fewer.
+const NAME_LEAST: usize = 24;
 
 fn scaled(n: u64, unit: f64, name: &str) -> String {
     format!("{} {name}", three_digits(n as f64 / unit))
@@ -80,34 +84,63 @@ pub fn ratio(part: u64, rest: u64) -> String {
 /// Lays out rows below a heading: the first column left-aligned, numbers right-aligned, and the
 /// last row bold if it is a `total`. Spaces before the text of a first column stay, because they
 /// indent the levels of a tree; invisible characters are shown as by [`plain`].
+///
+/// Where standard output is a terminal, the texts of the first column are [`isolated`].
 pub fn table(heading: &[&str], rows: &[Vec<String>], total: bool) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(heading.to_vec());
-    for row in rows {
-        let cells = row.iter().map(|cell| plain(cell));
-        // The layout trims spaces at the edges of a cell, but does not recognise this character as
-        // one.
-        table.add_row(cells.map(|cell| {
-            let text = cell.trim_start_matches(' ');
-            format!("{}{text}", INDENT.repeat(cell.len() - text.len()))
-        }));
-    }
-    for (index, column) in table.column_iter_mut().enumerate() {
-        column.set_padding(if index == 0 { (0, 1) } else { (1, 1) });
-        if index > 0 {
-            column.set_cell_alignment(CellAlignment::Right);
+    laid_out(heading, rows, total, columns().map(|_| usize::MAX))
+}
+
+/// Lays out a [`table`] of which the lines are as wide as the terminal at most, if standard output
+/// is one: long names are [`shortened`], and two of them may look the same.
+pub fn table_within(heading: &[&str], rows: &[Vec<String>]) -> String {
+    laid_out(heading, rows, false, columns())
+}
+
+/// Returns the width of standard output, if it is a terminal.
+fn columns() -> Option<usize> {
+    let width = usize::from(tcgetwinsize(io::stdout()).ok()?.ws_col);
+    // A terminal that does not tell its width says 0.
+    Some(if width == 0 { usize::MAX } else { width })
+}
+
+/// Lays out a table for a terminal of that width, or for programs.
+fn laid_out(
+    heading: &[&str],
+    rows: &[Vec<String>],
+    total: bool,
+    terminal: Option<usize>,
+) -> String {
+    let heading = heading.iter().map(|&title| title.to_owned()).collect();
+    let rows = rows.iter().map(|row| row.iter().map(|cell| plain(cell).into_owned()).collect());
+    let mut lines: Vec<Vec<String>> = [heading].into_iter().chain(rows).collect();
+    let mut widths: Vec<usize> = vec![0; lines.iter().map(Vec::len).max().unwrap_or(0)];
+    for line in &lines {
+        for (widest, cell) in widths.iter_mut().zip(line) {
+            *widest = width(cell).max(*widest);
         }
     }
-    let last = rows.len();
-    let styled = table.lines().enumerate().map(|(index, line)| {
-        let line = line.trim_end().replace(INDENT, " ");
-        if index == 0 {
-            format!("{DIM}{line}{DIM:#}\n")
-        } else if total && index == last {
-            format!("{BOLD}{line}{BOLD:#}\n")
-        } else {
-            format!("{line}\n")
+    if let (Some(terminal), [names, figures @ ..]) = (terminal, &mut widths[..]) {
+        let taken: usize = figures.iter().map(|width| GAP + width).sum();
+        *names = terminal.saturating_sub(taken).max(NAME_LEAST).min(*names);
+        for name in lines.iter_mut().filter_map(|line| line.first_mut()) {
+            *name = isolated(&shortened(name, *names)).into_owned();
+        }
+    }
+    let last = lines.len() - 1;
+    let styled = lines.iter().enumerate().map(|(index, cells)| {
+        let mut line = String::new();
+        for (column, (cell, widest)) in cells.iter().zip(&widths).enumerate() {
+            let blank = " ".repeat(widest - width(cell));
+            match column {
+                0 => line += &format!("{cell}{blank}"),
+                _ => line += &format!("{:GAP$}{blank}{cell}", ""),
+            }
+        }
+        let line = line.trim_end();
+        match index {
+            0 => format!("{DIM}{line}{DIM:#}\n"),
+            index if total && index == last => format!("{BOLD}{line}{BOLD:#}\n"),
+            _ => format!("{line}\n"),
         }
     });
     styled.collect()
@@ -159,6 +192,8 @@ pub fn end(seconds: Option<Duration>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     /// No line is longer than a terminal is wide, and no word is lost.
@@ -219,6 +254,31 @@ mod tests {
             anstream::adapter::strip_str(&table(&["tenant", "p50"], &rows, false)).to_string();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines, ["tenant      p50", "a          1 µs", "longer  10.0 µs"]);
+    }
+
+    /// In a terminal, names neither widen the lines beyond it nor move the figures; programs get
+    /// whole names and nothing invisible.
+    #[test]
+    fn names_give_way_to_the_figures_in_a_terminal() {
+        let rows = ["/".to_owned(), "  שלום".to_owned(), format!("  {}", "سلا".repeat(80))];
+        let rows = rows.map(|name| vec![name, "1,234".to_owned(), "10.0 µs".to_owned()]);
+        let lines = |terminal| -> Vec<String> {
+            let text = laid_out(&["tenant", "requests", "p50"], &rows, true, terminal);
+            let text = anstream::adapter::strip_str(&text).to_string();
+            text.lines().map(str::to_owned).collect()
+        };
+        for (terminal, most) in [(60, 60), (20, NAME_LEAST + 19)] {
+            let shown = lines(Some(terminal));
+            assert!(shown.iter().all(|line| width(line) <= most), "{terminal}: {shown:#?}");
+            assert!(shown[2].starts_with("  \u{2068}שלום\u{2069}  "), "{shown:#?}");
+            assert!(shown[3].contains("…\u{2069}  "), "{shown:#?}");
+            let ends = shown[1..].iter().map(|line| width(&line[..line.find("4 ").expect("one")]));
+            assert_eq!(ends.collect::<HashSet<_>>().len(), 1, "{shown:#?}");
+        }
+        let whole = lines(None);
+        assert!(whole.iter().all(|line| !line.contains(submeter::is_hidden)), "{whole:#?}");
+        assert!(whole[3].starts_with(&rows[2][0]), "{whole:#?}");
+        assert!(lines(Some(usize::MAX))[3].contains(&rows[2][0][2..]), "of unknown width");
     }
 
     /// A table has only spaces before a name, and nothing invisible.

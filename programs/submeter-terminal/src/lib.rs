@@ -2,14 +2,16 @@
 //! signals.
 //!
 //! [`time`], [`bytes`], [`count`], [`rate`] and [`ratio`] write figures, [`table`] lays them out,
-//! [`print()`] prints them, [`plain`] shows foreign text, [`Failure`] ends a command with an error,
-//! [`Destination`] stores a result, and [`signals`] reports that the command should stop.
+//! [`print()`] prints them, [`plain`] shows foreign text, [`isolated`] keeps a name in its place,
+//! [`Failure`] ends a command with an error, [`Destination`] stores a result, and [`signals`]
+//! reports that the command should stop.
 
 #![forbid(unsafe_code)]
 
 mod failure;
 mod figures;
 mod file;
+mod names;
 mod output;
 pub mod signals;
 
@@ -17,8 +19,10 @@ pub use failure::{Failure, one_line, refuse, short};
 pub use file::{Destination, read_file, read_open_file, try_file, without_mark, write_file};
 
 pub use figures::{
-    BOLD, DIM, bytes, count, end, paragraph, rate, ratio, seconds, table, three_digits, time, wrap,
+    BOLD, DIM, bytes, count, end, paragraph, rate, ratio, seconds, table, table_within,
+    three_digits, time, wrap,
 };
+pub use names::{isolated, shortened, width};
 pub use output::{plain, print, shell_word, stream, tell};
 
 /// The version, with the commit in parentheses if the build knew it: from git, or from an archive

@@ -1,4 +1,5 @@
-//! SIGINT and SIGTERM: the first ends the run with its summary, the second ends the process.
+//! SIGINT and SIGTERM: the first ends the run with its summary, the second ends the process. And
+//! SIGTSTP, for a program that has to leave its terminal before it stops.
 //!
 //! The handlers write to a socket pair, which a task reads later. Tokio's own signals need a
 //! runtime, and a signal that arrives while the runtime is being built would end the process
@@ -7,11 +8,12 @@
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use rustix::process::{Signal, getpgrp, getsid, kill_current_process_group};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 use signal_hook::flag;
-use signal_hook::low_level::pipe;
+use signal_hook::low_level::{emulate_default_handler, pipe};
 use tokio::io::AsyncReadExt;
 use tokio::sync::watch;
 
@@ -86,4 +88,57 @@ pub fn flag() -> io::Result<Arc<AtomicBool>> {
         flag::register(signal, Arc::clone(&arrived))?;
     }
     Ok(arrived)
+}
+
+/// Job control for a program that has taken over its terminal: it leaves the terminal before it
+/// stops, and takes it again when it goes on.
+#[derive(Debug)]
+pub struct Job {
+    is_asked: Arc<AtomicBool>,
+    has_gone_on: Arc<AtomicBool>,
+}
+
+impl Job {
+    /// Catches SIGTSTP and SIGCONT. From here on, [`stop`](Job::stop) must be called often.
+    ///
+    /// # Errors
+    /// When the kernel refuses the handlers.
+    pub fn new() -> io::Result<Job> {
+        let job = Job { is_asked: Arc::default(), has_gone_on: Arc::default() };
+        flag::register(SIGTSTP, Arc::clone(&job.is_asked))?;
+        flag::register(SIGCONT, Arc::clone(&job.has_gone_on))?;
+        Ok(job)
+    }
+
+    /// Asks the job to stop, as the terminal does for Ctrl-Z where that is not read as a key: all
+    /// of its processes, or the shell would wait for those that still run.
+    ///
+    /// # Errors
+    /// When the kernel refuses the signal.
+    pub fn ask_to_stop() -> io::Result<()> {
+        Ok(kill_current_process_group(Signal::TSTP)?)
+    }
+
+    /// Stops the process if it was asked to, after `leave`. Returns whether it has gone on since
+    /// the last call, here or after SIGSTOP: the shell may have changed the terminal's modes.
+    ///
+    /// # Errors
+    /// When the kernel refuses to stop it.
+    pub fn stop(&self, leave: impl FnOnce()) -> io::Result<bool> {
+        // Relaxed: the flags publish nothing else, and are checked again soon.
+        if self.is_asked.swap(false, Ordering::Relaxed) && can_go_on()? {
+            leave();
+            emulate_default_handler(SIGTSTP)?;
+            return Ok(true);
+        }
+        // Relaxed: as above.
+        Ok(self.has_gone_on.swap(false, Ordering::Relaxed))
+    }
+}
+
+/// Returns whether a shell with job control could continue this process. It gives each job a
+/// process group; in the group of the session's leader, as in a container, a stopped process would
+/// stay so.
+fn can_go_on() -> io::Result<bool> {
+    Ok(getpgrp() != getsid(None)?)
 }

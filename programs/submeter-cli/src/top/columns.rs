@@ -19,10 +19,22 @@ impl State {
         [Column::Name].into_iter().chain(views.into_iter().map(Column::View)).collect()
     }
 
-    /// Returns the views that may have a column: a limit stands beside what it limits.
+    /// Returns the views that may have a column. A limit stands beside what it limits, but may have
+    /// a column of its own.
     pub(super) fn choices(&self) -> Vec<usize> {
-        let views = self.views.iter().enumerate();
-        views.filter(|(_, view)| view.place != Placement::Nowhere).map(|(at, _)| at).collect()
+        (0..self.views.len()).filter(|&at| self.may_have_column(at)).collect()
+    }
+
+    fn may_have_column(&self, view: usize) -> bool {
+        let view = &self.views[view];
+        let is_limit = || self.views.iter().any(|other| other.limit.as_ref() == Some(&view.key));
+        view.place != Placement::Nowhere || is_limit()
+    }
+
+    /// Returns the view that stands beside another as its limit, unless it has a column of its own.
+    pub(super) fn limit_beside(&self, view: usize) -> Option<usize> {
+        let limit = self.limit_of(view)?;
+        (!self.has_column(limit)).then_some(limit)
     }
 
     /// Returns whether a view has a column.
@@ -49,9 +61,7 @@ impl State {
             let keys = self.choices().into_iter().map(|at| self.views[at].key.as_str());
             keys.collect::<Vec<_>>().join(", ")
         };
-        let is_known = |key: &String| {
-            self.view(key).is_some_and(|at| self.views[at].place != Placement::Nowhere)
-        };
+        let is_known = |key: &String| self.view(key).is_some_and(|at| self.may_have_column(at));
         if let Some(wrong) = keys.iter().find(|key| !is_known(key)) {
             return Err(format!("no column {wrong:?} here: choose --columns from {}", known()));
         }

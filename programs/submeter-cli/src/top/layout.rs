@@ -28,6 +28,8 @@ pub(super) struct Layout {
     /// The first visible row: kept between frames, so that the list scrolls only when the selection
     /// would leave the screen.
     pub(super) top: usize,
+    /// The first line of the detail that is visible.
+    pub(super) scrolled: usize,
 }
 
 impl Layout {
@@ -51,6 +53,7 @@ impl Layout {
         // Even a tiny terminal shows one row of tenants.
         self.footer = height.saturating_sub(1).max(first + 1);
         let room = self.footer - first;
+        let lines = pane;
         let pane = match state.pane {
             Pane::Closed => 0,
             Pane::Below if room >= ROWS_LEAST + PANE_LEAST => {
@@ -60,6 +63,11 @@ impl Layout {
         };
         self.rows = first..self.footer - pane;
         self.pane = self.footer - pane..self.footer;
+        // The last line says how many there are, if not all are visible.
+        self.scrolled = state.scrolled.min((lines + 1).saturating_sub(pane));
+        if lines <= pane {
+            self.scrolled = 0;
+        }
         let (count, selected, shown) = (state.rows().len(), state.selected(), self.rows.len());
         self.top = self.top.min(count.saturating_sub(shown)).min(selected);
         self.top = self.top.max((selected + 1).saturating_sub(shown));

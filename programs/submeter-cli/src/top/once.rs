@@ -1,12 +1,12 @@
 //! `top --once`: one table, for a pipe or a log.
 
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use super::figures::figure;
 use super::source::Source;
 use super::state::{Column, Row, State};
 use super::view::sentence;
-use submeter_http::wire::ViewDoc;
 use submeter_terminal as show;
 use submeter_terminal::Failure;
 
@@ -19,7 +19,7 @@ pub(super) fn run(source: &Source, columns: &[String]) -> Result<ExitCode, Failu
         show::tell(&format!("{notice}\n"));
     }
     for verdict in &state.verdicts {
-        show::tell(&format!("{}\n", sentence(verdict)));
+        show::tell(&format!("{}\n", sentence(verdict, io::stderr().is_terminal())));
     }
     if !columns.is_empty() {
         state.choose(columns).map_err(Failure::new)?;
@@ -31,39 +31,27 @@ pub(super) fn run(source: &Source, columns: &[String]) -> Result<ExitCode, Failu
 /// Lays the table out.
 pub(super) fn table(state: &State) -> String {
     let views = shown(state);
-    let mut heading = vec!["tenant".to_owned()];
-    for &view in &views {
-        heading.push(state.views[view].title.to_lowercase());
-        if let Some(limit) = &state.views[view].limit {
-            let title = state.view(limit).map_or("limit", |at| &state.views[at].title);
-            heading.push(title.to_lowercase());
-        }
-    }
+    let titles = views.iter().map(|&view| state.views[view].title.to_lowercase());
+    let heading: Vec<String> = ["tenant".to_owned()].into_iter().chain(titles).collect();
     let heading: Vec<&str> = heading.iter().map(String::as_str).collect();
     let rows: Vec<Vec<String>> = state.rows().map(|row| cells(state, &views, &row)).collect();
-    show::table(&heading, &rows, false)
+    show::table_within(&heading, &rows)
 }
 
 fn cells(state: &State, views: &[usize], row: &Row<'_>) -> Vec<String> {
     let name = if row.depth == 0 { "/" } else { row.node.name() };
-    let mut cells = vec![format!("{}{name}", "  ".repeat(row.depth))];
-    for &view in views {
-        let ViewDoc { shape, limit, .. } = &state.views[view];
-        cells.push(figure(*shape, row.node.figures[view]));
-        if limit.is_some() {
-            cells.push(figure(*shape, state.limit(row.node, view)));
-        }
-    }
-    cells
+    let figures = views.iter().map(|&at| figure(state.views[at].shape, row.node.figures[at]));
+    [format!("{}{name}", "  ".repeat(row.depth))].into_iter().chain(figures).collect()
 }
 
-/// Returns the views that have a column.
+/// Returns the views that have a column, each followed by its limit.
 fn shown(state: &State) -> Vec<usize> {
     let columns = state.columns().into_iter();
     columns
-        .filter_map(|column| match column {
-            Column::View(view) => Some(view),
-            Column::Name => None,
+        .flat_map(|column| match column {
+            Column::View(view) => [Some(view), state.limit_beside(view)],
+            Column::Name => [None, None],
         })
+        .flatten()
         .collect()
 }

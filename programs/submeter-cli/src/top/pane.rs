@@ -1,7 +1,7 @@
 //! The detail of the selected group: every metric, and what happened at its limits.
 
 use anstyle::Style;
-use submeter_http::wire::{MetricDoc, PressureDoc, Shape, StallDoc, ValueDoc};
+use submeter_http::wire::{MetricDoc, Placement, PressureDoc, Shape, StallDoc, ValueDoc};
 use submeter_terminal as show;
 
 use super::figures::{figure, in_a_sentence};
@@ -13,11 +13,15 @@ use super::theme::{Theme, pad, right};
 const NAME: usize = 26;
 const AMOUNT: usize = 12;
 
+/// Cells before what is said about a metric, and after each figure of a view.
+const INDENT: usize = 4;
+const GAP: usize = 3;
+
 /// Returns the lines of the detail; none without a selected group.
 pub(super) fn lines(state: &State, theme: Theme, width: usize) -> Vec<Line> {
     let Some(node) = state.current() else { return Vec::new() };
     let mut lines = vec![title(node, theme, width)];
-    lines.extend(rates(state, node, theme));
+    lines.extend(figures(state, node, theme, width));
     lines.push(heading(theme));
     let values = state.schema.iter().filter_map(|metric| {
         let value = node.values.get(&metric.name)?;
@@ -27,7 +31,10 @@ pub(super) fn lines(state: &State, theme: Theme, width: usize) -> Vec<Line> {
     let (some, none): (Vec<_>, Vec<_>) = values.partition(|(_, value)| size(value) != 0);
     for (metric, value) in some.into_iter().chain(none) {
         lines.push(measured(state, node, (metric, value), theme));
-        lines.extend(at_the_limit(metric, value, theme));
+        let more = quantiles(metric, value, theme).into_iter();
+        for line in more.chain(at_the_limit(metric, value, theme)) {
+            lines.extend(line.wrapped(width.saturating_sub(INDENT)).into_iter().map(indented));
+        }
     }
     lines
 }
@@ -35,7 +42,7 @@ pub(super) fn lines(state: &State, theme: Theme, width: usize) -> Vec<Line> {
 fn title(node: &Node, theme: Theme, width: usize) -> Line {
     let mut line = Line::default();
     line.push("── ", theme.dim);
-    line.push(node.title(), theme.bold);
+    line.push(show::isolated(node.title()), theme.bold);
     let below = match node.kids.len() {
         0 => String::new(),
         1 => ", 1 group below".to_owned(),
@@ -47,19 +54,39 @@ fn title(node: &Node, theme: Theme, width: usize) -> Line {
     line
 }
 
-/// Returns how much of its own rates the group uses, if it has any. A quota's limit is shown beside
-/// its metric.
-fn rates(state: &State, node: &Node, theme: Theme) -> Option<Line> {
-    let used = state.views.iter().enumerate().filter_map(|(at, view)| {
-        let is_rate = matches!(view.shape, Shape::Rate | Shape::ByteRate | Shape::Cores);
-        let limit = state.limit(node, at).filter(|_| is_rate)?;
-        let [used, limit] = [node.figures[at], Some(limit)].map(|n| figure(view.shape, n));
-        Some(format!("{} {used} of {limit}", in_a_sentence(&view.title)))
-    });
-    let used: Vec<String> = used.collect();
-    let mut line = Line::default();
-    line.push(used.join("   "), theme.dim);
-    (!used.is_empty()).then_some(line)
+/// Returns what the views show, each with its limit, as many in a line as it has room for.
+fn figures(state: &State, node: &Node, theme: Theme, width: usize) -> Vec<Line> {
+    let mut lines = vec![Line::default()];
+    let views = state.views.iter().enumerate();
+    for (at, view) in views.filter(|(_, view)| view.place != Placement::Nowhere) {
+        let Some(value) = node.figures[at] else { continue };
+        let value = figure(view.shape, Some(value));
+        let limit = state.limit(node, at).map(|limit| figure(view.shape, Some(limit)));
+        let limit = limit.map_or_else(String::new, |limit| format!(" of {limit}"));
+        let mut fact = Line::default();
+        fact.push(format!("{} ", in_a_sentence(&view.title)), theme.dim);
+        fact.push(format!("{value}{limit}   "), Style::new());
+        match lines.last_mut().filter(|line| line.width() + fact.width() <= width + GAP) {
+            Some(line) => line.append(fact),
+            None => lines.push(fact),
+        }
+    }
+    lines.retain(|line| line.width() > 0);
+    lines
+}
+
+fn indented(line: Line) -> Line {
+    let mut indented = Line::default();
+    indented.push(" ".repeat(INDENT), Style::new());
+    indented.append(line);
+    indented
+}
+
+/// Writes a metric's name as a title, as the page does.
+fn titled(name: &str) -> String {
+    let name = show::plain(name).replace('_', " ");
+    let first = name.chars().next().map(char::to_uppercase);
+    first.into_iter().flatten().chain(name.chars().skip(1)).collect()
 }
 
 fn heading(theme: Theme) -> Line {
@@ -79,7 +106,7 @@ fn measured(
 ) -> Line {
     let mut line = Line::default();
     let total = size(value);
-    line.push(pad(&show::plain(&metric.name), NAME), Style::new());
+    line.push(pad(&titled(&metric.name), NAME), Style::new());
     let shape = match value {
         ValueDoc::Histogram { .. } => Shape::Count,
         _ => shape(metric),
@@ -101,21 +128,23 @@ fn measured(
     if let Some(&rate) = node.rates.get(&metric.name) {
         let text = match shape {
             Shape::Bytes => figure(Shape::ByteRate, Some(rate)),
-            Shape::Time => figure(Shape::Cores, Some(rate / 1e9)),
+            Shape::Time => figure(Shape::Time, Some(rate)),
             _ => figure(Shape::Rate, Some(rate)),
         };
         put(text, rate == 0.0);
     }
-    if let ValueDoc::Histogram { p50: Some(p50), p90, p99, p999, .. } = *value {
-        let quantiles = [("p50", Some(p50)), ("p90", p90), ("p99", p99), ("p99.9", p999)];
-        let unit = self::shape(metric);
-        line.push(" ".repeat(AMOUNT + 2), Style::new());
-        for (name, quantile) in quantiles {
-            line.push(format!("{name} "), theme.dim);
-            line.push(format!("{}  ", figure(unit, quantile.map(|n| n as f64))), Style::new());
-        }
-    }
     line
+}
+
+/// Returns the quantiles of a histogram that is not empty.
+fn quantiles(metric: &MetricDoc, value: &ValueDoc, theme: Theme) -> Option<Line> {
+    let ValueDoc::Histogram { p50: Some(p50), p90, p99, p999, .. } = *value else { return None };
+    let mut line = Line::default();
+    for (name, n) in [("p50", Some(p50)), ("p90", p90), ("p99", p99), ("p99.9", p999)] {
+        line.push(format!("{name} "), theme.dim);
+        line.push(format!("{}  ", figure(shape(metric), n.map(|n| n as f64))), Style::new());
+    }
+    Some(line)
 }
 
 /// Returns what happened at a quota's limit, and for how long charges waited. What did not happen
@@ -140,7 +169,6 @@ fn at_the_limit(metric: &MetricDoc, value: &ValueDoc, theme: Theme) -> Vec<Line>
     let mut lines = Vec::new();
     let mut add = |text: String, style: Style| {
         let mut line = Line::default();
-        line.push("    ", Style::new());
         line.push(text, style);
         lines.push(line);
     };

@@ -1,8 +1,7 @@
 //! Boxes over the rows: the keys, and the choice of columns.
 
 use anstyle::Style;
-use submeter_terminal::plain;
-use unicode_width::UnicodeWidthStr;
+use submeter_terminal::{plain, width as cells};
 
 use super::screen::{Line, Screen};
 use super::state::State;
@@ -26,7 +25,7 @@ const KEYS: [(&str, &str); 14] = [
     ("/", "filter by path"),
     ("m", "toggle mouse capture"),
     ("Esc", "clear the filter, close a box"),
-    ("q Ctrl-C", "quit"),
+    ("q Ctrl-C  Ctrl-Z", "quit, stop until fg"),
 ];
 
 /// Draws what the keys do.
@@ -74,7 +73,7 @@ fn draw(screen: &mut Screen, title: &str, lines: &[Line]) {
         lines.push(more);
     }
     let longest = lines.iter().map(|line| line.width() + 1).max().unwrap_or(0);
-    let width = longest.max(title.width() + 3).min(screen.width().saturating_sub(2));
+    let width = longest.max(cells(title) + 3).min(screen.width().saturating_sub(2));
     let x = screen.width().saturating_sub(width + 2) / 2;
     let y = screen.height().saturating_sub(lines.len() + 2) / 2;
     let edge = |text: String| {
@@ -82,7 +81,7 @@ fn draw(screen: &mut Screen, title: &str, lines: &[Line]) {
         line.push(text, Style::new());
         line
     };
-    let rest = "─".repeat(width.saturating_sub(title.width() + 2));
+    let rest = "─".repeat(width.saturating_sub(cells(title) + 2));
     screen.put(x, y, &edge(format!("╭ {title} {rest}")));
     screen.put(x + 1 + width, y, &edge("╮".to_owned()));
     for (at, line) in lines.iter().enumerate() {

@@ -10,7 +10,8 @@ use crossterm::cursor::{Hide, MoveTo, Show};
 use crossterm::event::{DisableMouseCapture, EnableMouseCapture};
 use crossterm::execute;
 use crossterm::terminal::{self, EnterAlternateScreen, LeaveAlternateScreen};
-use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+use submeter_terminal as show;
+use unicode_width::UnicodeWidthChar;
 
 /// A line of text; each piece has its own style.
 #[derive(Clone, Debug, Default)]
@@ -22,12 +23,18 @@ impl Line {
         self.0.push((text.into(), style));
     }
 
-    /// Returns its width in cells.
-    pub(super) fn width(&self) -> usize {
-        self.0.iter().map(|(text, _)| text.width()).sum()
+    /// Appends the pieces of another line.
+    pub(super) fn append(&mut self, other: Line) {
+        self.0.extend(other.0);
     }
 
-    /// Breaks it between words into lines of at most `width` cells; a longer word stays whole.
+    /// Returns its width in cells.
+    pub(super) fn width(&self) -> usize {
+        self.0.iter().map(|(text, _)| show::width(text)).sum()
+    }
+
+    /// Breaks it between words into lines of at most `width` cells; a longer word has a line of its
+    /// own.
     pub(super) fn wrapped(&self, width: usize) -> Vec<Line> {
         let mut lines = vec![Line::default()];
         let words = |(text, style): &(String, Style)| {
@@ -36,7 +43,7 @@ impl Line {
         };
         for (word, style) in self.0.iter().flat_map(words) {
             let line = lines.last_mut().filter(|line| {
-                line.width() == 0 || line.width() + word.trim_end().width() <= width
+                line.width() == 0 || line.width() + show::width(word.trim_end()) <= width
             });
             match line {
                 Some(line) => line.push(word, style),
@@ -45,6 +52,20 @@ impl Line {
             }
         }
         lines
+    }
+
+    /// Ends a wrapped line, of which each piece is a word, with an ellipsis in place of what
+    /// follows. Words for which that leaves no room go as well; the first stays.
+    pub(super) fn end_early(&mut self, width: usize) {
+        let mark = |(word, style): (String, Style)| (format!("{}…", word.trim_end()), style);
+        while let Some(last) = self.0.pop() {
+            let whole = self.width();
+            self.0.push(mark(last));
+            if self.width() <= width || whole == 0 {
+                return;
+            }
+            self.0.pop();
+        }
     }
 
     /// Adds the effects of `style` to each piece.
@@ -88,12 +109,13 @@ impl Screen {
         self.rows.len()
     }
 
-    /// Draws a line starting at `x`; anything beyond the edges is clipped.
+    /// Draws a line starting at `x`. What is beyond the edge is clipped, and an ellipsis says so
+    /// unless it is blank.
     pub(super) fn put(&mut self, x: usize, y: usize, line: &Line) {
         let Some(row) = self.rows.get_mut(y) else { return };
         let mut at = x;
-        for (text, style) in &line.0 {
-            for c in text.chars() {
+        for (piece, (text, style)) in line.0.iter().enumerate() {
+            for (place, c) in text.char_indices() {
                 let width = c.width().unwrap_or(0);
                 if width == 0 {
                     // It combines with the previous character.
@@ -103,6 +125,12 @@ impl Screen {
                     continue;
                 }
                 if at + width > row.len() {
+                    let rest = line.0[piece + 1..].iter().map(|(text, _)| text.as_str());
+                    if [&text[place..]].into_iter().chain(rest).any(|text| !text.trim().is_empty())
+                    {
+                        let from = x.min(row.len());
+                        end_early(&mut row[from..], *style);
+                    }
                     return;
                 }
                 row[at] = Cell { text: c.to_string(), style: *style };
@@ -137,6 +165,13 @@ impl Screen {
     }
 }
 
+/// Writes an ellipsis over the last character of a row, which may be two cells wide.
+fn end_early(row: &mut [Cell], style: Style) {
+    let Some(at) = row.iter().rposition(|cell| !cell.text.is_empty()) else { return };
+    row[at..].fill(Cell { text: " ".to_owned(), style });
+    "…".clone_into(&mut row[at].text);
+}
+
 /// The terminal while it shows frames. Dropping it restores the terminal, even in a panic.
 pub(super) struct Terminal {
     shown: Screen,
@@ -157,9 +192,21 @@ impl Terminal {
             hook(info);
         }));
         // Created first, so that any failure from here on restores the terminal.
-        let taken = Terminal { shown: Screen::default(), has_mouse: false };
-        execute!(io::stdout(), EnterAlternateScreen, Hide)?;
+        let mut taken = Terminal { shown: Screen::default(), has_mouse: false };
+        taken.take()?;
         Ok(taken)
+    }
+
+    /// Takes over the terminal again, whatever its modes are now; the next frame is drawn whole.
+    ///
+    /// # Errors
+    /// When the terminal cannot be written to.
+    pub(super) fn take(&mut self) -> io::Result<()> {
+        // Raw mode is entered only where it was left.
+        terminal::disable_raw_mode()?;
+        terminal::enable_raw_mode()?;
+        (self.shown, self.has_mouse) = (Screen::default(), false);
+        execute!(io::stdout(), EnterAlternateScreen, Hide)
     }
 
     /// Takes the mouse, or leaves it to the terminal, which then selects text with it.
@@ -205,7 +252,8 @@ impl Drop for Terminal {
     }
 }
 
-fn restore() {
+/// Leaves the terminal as it was.
+pub(super) fn restore() {
     // A terminal that is gone needs no restoring.
     let _ = execute!(io::stdout(), DisableMouseCapture, LeaveAlternateScreen, Show);
     let _ = terminal::disable_raw_mode();
@@ -223,11 +271,16 @@ mod tests {
         line.push("a租", Style::new());
         line.push("租x", Style::new().bold());
         screen.put(0, 0, &line);
-        assert_eq!(screen.text(0), "a租租");
-        line.push("gone", Style::new());
+        assert_eq!(screen.text(0), "a租… ", "more followed");
         screen.put(2, 0, &line);
-        assert_eq!(screen.text(0), "a租a租", "the second half of a wide one is overwritten");
+        assert_eq!(screen.text(0), "a租a… ", "the second half of a wide one is overwritten");
         screen.put(0, 7, &line);
+        screen.put(9, 0, &line);
+        let mut line = Line::default();
+        line.push("four ", Style::new());
+        line.push("   ", Style::new());
+        screen.put(0, 0, &line);
+        assert_eq!(screen.text(0), "four ", "nothing that is seen is missing");
     }
 
     #[test]

@@ -14,6 +14,10 @@ use submeter_terminal::plain;
 /// How many past samples a row keeps.
 pub(super) const PAST: usize = 120;
 
+/// For how long a column of refusals keeps its precedence after a refusal; otherwise it would take
+/// turns with the one whose room it needs.
+const REFUSING_MS: u64 = 60_000;
+
 /// A column that rows can be ordered by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Column {
@@ -136,6 +140,8 @@ pub(super) struct State {
     pub(super) is_typing: bool,
     pub(super) is_help: bool,
     pub(super) pane: Pane,
+    /// The first line of a detail that takes the whole screen.
+    pub(super) scrolled: usize,
     /// The column that the cursor is on, while columns are being chosen.
     pub(super) chooser: Option<usize>,
     /// Whether clicks arrive here.
@@ -149,6 +155,8 @@ pub(super) struct State {
     /// Indices into `nodes`, top to bottom.
     shown: Vec<usize>,
     past: HashMap<String, VecDeque<f64>>,
+    /// When a view of refusals last showed one, by its key, in the server's time.
+    refused_ms: HashMap<String, u64>,
     /// The past that the server has kept of the selected group, by the key of the view.
     kept: BTreeMap<String, Vec<Figure>>,
     /// The figures of the selected group since it was selected, oldest first.
@@ -171,6 +179,7 @@ impl State {
             is_typing: false,
             is_help: false,
             pane: Pane::Closed,
+            scrolled: 0,
             chooser: None,
             has_mouse: true,
             is_done: false,
@@ -180,6 +189,7 @@ impl State {
             selected: "/".to_owned(),
             shown: Vec::new(),
             past: HashMap::new(),
+            refused_ms: HashMap::new(),
             kept: BTreeMap::new(),
             seen: VecDeque::new(),
         }
@@ -229,6 +239,12 @@ impl State {
             let shown = visible(&path).to_string();
             self.nodes.push(Node { path, shown, figures, values, rates, depth, parent, kids });
         }
+        for (at, view) in self.views.iter().enumerate().filter(|(_, view)| view.is_refusal) {
+            let now = self.nodes.first().and_then(|root| root.figures[at]);
+            if now.is_some_and(|now| now > 0.0) {
+                self.refused_ms.insert(view.key.clone(), self.at_ms);
+            }
+        }
         let live: HashSet<&str> = self.nodes.iter().map(|node| node.path.as_str()).collect();
         self.past.retain(|path, _| live.contains(path.as_str()));
         self.closed.retain(|path| live.contains(path.as_str()));
@@ -269,7 +285,7 @@ impl State {
     }
 
     /// Returns the past of the first view, oldest first.
-    pub(super) fn past(&self, path: &str) -> impl DoubleEndedIterator<Item = f64> + '_ {
+    pub(super) fn past(&self, path: &str) -> impl Iterator<Item = f64> + '_ {
         self.past.get(path).into_iter().flatten().copied()
     }
 
@@ -319,6 +335,12 @@ impl State {
 
     fn act_on_rows(&mut self, action: Action) {
         match action {
+            // What moves between rows scrolls what is shown instead of them.
+            Action::Move(by) if self.pane == Pane::Alone => {
+                self.scrolled = self.scrolled.saturating_add_signed(by);
+            }
+            Action::First if self.pane == Pane::Alone => self.scrolled = 0,
+            Action::Last if self.pane == Pane::Alone => self.scrolled = usize::MAX,
             Action::Move(by) => self.select(self.selected().saturating_add_signed(by)),
             Action::Select(row) => self.select(row),
             Action::First => self.select(0),
@@ -349,6 +371,7 @@ impl State {
                 self.filter.clear();
             }
             Action::Detail => {
+                self.scrolled = 0;
                 self.pane = match self.pane {
                     Pane::Closed => Pane::Below,
                     Pane::Below => Pane::Alone,
@@ -362,10 +385,32 @@ impl State {
         }
     }
 
+    /// Returns the view that is the limit of another.
+    pub(super) fn limit_of(&self, view: usize) -> Option<usize> {
+        self.view(self.views[view].limit.as_ref()?)
+    }
+
     /// Returns the figure that limits a view in a row.
     pub(super) fn limit(&self, node: &Node, view: usize) -> Option<f64> {
-        let at = self.view(self.views[view].limit.as_ref()?)?;
-        node.figures[at]
+        node.figures[self.limit_of(view)?]
+    }
+
+    /// Returns the figures of a view, the root's first.
+    pub(super) fn figures(&self, view: usize) -> impl Iterator<Item = Option<f64>> + '_ {
+        self.nodes.iter().map(move |node| node.figures[view])
+    }
+
+    /// Returns whether a view of refusals has shown one of late.
+    pub(super) fn is_refusing(&self, view: usize) -> bool {
+        let last = self.refused_ms.get(&self.views[view].key);
+        last.is_some_and(|last| self.at_ms.saturating_sub(*last) < REFUSING_MS)
+    }
+
+    /// Returns what the worst verdict that holds says about a group: who is to blame, or harmed.
+    pub(super) fn judged(&self, node: &Node) -> Option<VerdictKind> {
+        let holds = |verdict: &&VerdictDoc| verdict.ended_ms.is_none();
+        let mut verdicts = self.verdicts.iter().filter(holds);
+        verdicts.find(|verdict| verdict.group == node.path).map(|verdict| verdict.kind)
     }
 
     pub(super) fn sort_by(&mut self, column: Column) {
@@ -493,17 +538,10 @@ impl State {
     }
 
     fn value(&self, node: &Node) -> f64 {
+        // The figure that is shown, although two tenants that are nearly equal may swap places each
+        // second: by a mean, rows would seem to be out of order.
         match self.sort {
             Column::Name => 0.0,
-            // The mean of five samples, so that two similar tenants do not swap places each second.
-            Column::View(0) => {
-                let (sum, n) = self
-                    .past(&node.path)
-                    .rev()
-                    .take(5)
-                    .fold((0.0, 0.0), |(sum, n), value| (sum + value, n + 1.0));
-                if n > 0.0 { sum / n } else { 0.0 }
-            }
             Column::View(at) => node.figures.get(at).copied().flatten().unwrap_or(-1.0),
         }
     }

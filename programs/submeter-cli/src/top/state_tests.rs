@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::state::{Action, Column, Link, Pane, State};
 use submeter_http::wire::{
     DetailDoc, FORMAT, Figure, GroupDoc, HistoryDoc, MetricDoc, Placement, PressureDoc, ServerDoc,
-    Shape, StallDoc, TreeDoc, ValueDoc, ViewDoc,
+    Shape, StallDoc, TreeDoc, ValueDoc, VerdictDoc, VerdictKind, ViewDoc,
 };
 
 const VIEWS: [(&str, &str, Shape, Placement); 8] = [
@@ -189,6 +189,17 @@ fn siblings_are_ordered_below_their_parent() {
     assert_eq!(state.sort, Column::Name);
 }
 
+/// Rows are ordered by the figures that are shown, not by those of the seconds before.
+#[test]
+fn rows_are_ordered_by_what_is_shown() {
+    let mut state = State::new();
+    for (p, q) in [(900.0, 1.0), (900.0, 1.0), (6.0, 7.0)] {
+        state.update(tree(&[("/", 907.0), ("/p", p), ("/q", q)]));
+        let first = if p > q { "/p" } else { "/q" };
+        assert_eq!(paths(&state)[1], first, "{p} and {q}");
+    }
+}
+
 #[test]
 fn rows_are_ordered_by_the_first_chosen_column() {
     let mut doc = tree(&[("/", 9.0), ("/p", 1.0), ("/q", 2.0)]);
@@ -338,10 +349,10 @@ fn columns_are_those_named_in_that_order() {
     state.choose(&named(&["items", "cpu_cores", "items"])).expect("they exist");
     assert_eq!(state.columns(), [Column::Name, Column::View(7), Column::View(3)]);
     assert_eq!(state.sort, Column::View(7), "that of before has no column");
-    for wrong in ["Items", "memory_limit_bytes", ""] {
+    for wrong in ["Items", ""] {
         let why = state.choose(&named(&["items", wrong])).expect_err("no such column");
         assert!(why.contains(&format!("{wrong:?}")) && why.contains("requests_per_s"), "{why}");
-        assert!(!why.contains("memory_limit_bytes,"), "a limit has no column: {why}");
+        assert!(why.contains("memory_limit_bytes,"), "a limit may have one: {why}");
     }
     assert_eq!(state.columns().len(), 3, "a wrong choice changes nothing");
     // A program without these views, at the same address.
@@ -362,7 +373,7 @@ fn an_open_list_of_columns_takes_the_keys() {
     state.act(Action::Move(99));
     state.act(Action::Move(-1));
     state.act(Action::Toggle);
-    assert!(!state.has_column(6), "the limit is no choice, so that this is the one but last");
+    assert!(!state.has_column(6), "the one but last");
     state.act(Action::Toggle);
     assert_eq!(state.columns().last(), Some(&Column::View(6)), "it comes back at the end");
     assert_eq!((selected(&state), paths(&state).len()), ("/", 6));
@@ -376,6 +387,37 @@ fn an_open_list_of_columns_takes_the_keys() {
     state.act(Action::Escape);
     state.act(Action::Move(1));
     assert_ne!(selected(&state), "/");
+}
+
+#[test]
+fn a_limit_may_have_a_column_of_its_own() {
+    let mut state = state();
+    assert_eq!(state.limit_beside(4), Some(5));
+    let keys = ["memory_bytes", "memory_limit_bytes"].map(str::to_owned);
+    state.choose(&keys).expect("both exist");
+    assert_eq!(state.columns(), [Column::Name, Column::View(4), Column::View(5)]);
+    assert_eq!(state.limit_beside(4), None, "not twice");
+}
+
+#[test]
+fn who_is_judged_is_known_while_it_holds() {
+    let mut doc = tree(&GROUPS);
+    let verdict = |kind: &str, group: &str| {
+        VerdictDoc {
+        group: group.to_owned(),
+        ..serde_json::from_str(&format!(
+            r#"{{"kind":"{kind}","group":"","tenants":1,"text":"","short":"","why":"","since_ms":0}}"#
+        ))
+        .expect("a verdict")
+    }
+    };
+    doc.verdicts = ["takes", "waits"].map(|kind| verdict(kind, "/b")).to_vec();
+    doc.verdicts.push(VerdictDoc { ended_ms: Some(1), ..verdict("waits", "/c") });
+    let mut state = State::new();
+    state.update(doc);
+    let judged: Vec<_> = state.rows().map(|row| state.judged(row.node)).collect();
+    let expected = [None, Some(VerdictKind::Takes), None, None, None, None];
+    assert_eq!(judged, expected, "the worst of /b; that of /c has ended");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crossterm::event::{
 
 use super::figures::figure;
 use super::layout::Layout;
-use super::screen::Terminal;
+use super::screen::{self, Terminal};
 use super::source::Source;
 use super::state::{Action, State};
 use super::theme::Theme;
@@ -21,7 +21,7 @@ use super::view;
 use submeter_http::wire::{DetailDoc, Placement, TreeDoc};
 use submeter_terminal as show;
 use submeter_terminal::Failure;
-use submeter_terminal::signals;
+use submeter_terminal::signals::{self, Job};
 
 /// The time between two requests to the server.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -44,8 +44,8 @@ pub(super) fn run(
     let (name, is_fleet) = (source.name(), matches!(source, Source::Fleet(_)));
     // First, so that no signal arrives while there is a terminal to restore and no handler to
     // restore it.
-    let stop = signals::flag()
-        .map_err(|e| Failure::new(format_args!("cannot install signal handlers: {e}")))?;
+    let cannot = |e| Failure::new(format_args!("cannot install signal handlers: {e}"));
+    let (stop, job) = (signals::flag().map_err(cannot)?, Job::new().map_err(cannot)?);
     let mut terminal = Terminal::new()
         .map_err(|e| Failure::new(format_args!("cannot draw here: {e}; --once prints a table")))?;
     let (answers, received) = channel();
@@ -63,7 +63,7 @@ pub(super) fn run(
     let mut state = State::new();
     state.has_mouse = has_mouse;
     state.is_fleet = is_fleet;
-    let inputs = Inputs { answers: received, selected, events };
+    let inputs = Inputs { answers: received, selected, events, job };
     let ended = interact(&mut terminal, &mut state, &inputs, columns, theme, &stop);
     drop((terminal, inputs));
     drop(asking);
@@ -81,6 +81,7 @@ struct Inputs {
     answers: Receiver<Answer>,
     selected: Sender<String>,
     events: Receiver<io::Result<Event>>,
+    job: Job,
 }
 
 enum Answer {
@@ -140,6 +141,10 @@ fn interact(
     // Relaxed: the flag publishes nothing else, and is checked again soon. Where the terminal is
     // gone, no operation fails, no key is read and nothing is drawn.
     while !state.is_done && !stop.load(Ordering::Relaxed) && io::stdout().is_terminal() {
+        if inputs.job.stop(screen::restore).map_err(failed)? {
+            terminal.take().map_err(failed)?;
+            is_stale = true;
+        }
         for answer in inputs.answers.try_iter() {
             is_stale = true;
             match answer {
@@ -165,6 +170,8 @@ fn interact(
             terminal
                 .draw(|screen| view::draw(screen, state, theme, &mut layout))
                 .map_err(failed)?;
+            // Not beyond the last line, from where the first key back would do nothing.
+            state.scrolled = layout.scrolled;
             is_stale = false;
         }
         is_stale |= act(state, &layout, &inputs.events).map_err(failed)?;
@@ -185,7 +192,12 @@ fn act(
     // An error was reported when its thread ended.
     while let Ok(event) = events.recv_timeout(patience) {
         let action = match event? {
-            Event::Key(key) if !key.is_release() => action(state, key),
+            Event::Key(key) if key.is_release() => None,
+            Event::Key(key) if is_control(key) && key.code == KeyCode::Char('z') => {
+                Job::ask_to_stop()?;
+                None
+            }
+            Event::Key(key) => action(state, key),
             Event::Mouse(mouse) => mouse_action(state, layout, mouse),
             Event::Resize(..) => {
                 is_due = true;
@@ -213,9 +225,13 @@ fn mouse_action(state: &State, layout: &Layout, mouse: MouseEvent) -> Option<Act
     }
 }
 
+fn is_control(key: KeyEvent) -> bool {
+    key.modifiers.contains(KeyModifiers::CONTROL)
+}
+
 /// Returns the action of a key in the current state.
 fn action(state: &State, key: KeyEvent) -> Option<Action> {
-    let control = key.modifiers.contains(KeyModifiers::CONTROL);
+    let control = is_control(key);
     if control && matches!(key.code, KeyCode::Char('c' | 'd')) {
         return Some(Action::Quit);
     }

@@ -1,7 +1,7 @@
 //! Styles, and text of a fixed width.
 
 use anstyle::{AnsiColor, Style};
-use unicode_width::UnicodeWidthStr;
+use submeter_terminal::{shortened, width};
 
 /// The styles. Colours come from the terminal's palette, so that they suit its background.
 #[derive(Clone, Copy, Debug)]
@@ -40,23 +40,10 @@ impl Theme {
 
 /// Pads to a width in cells, or cuts with an ellipsis; the last cell stays free.
 pub(super) fn pad(text: &str, width: usize) -> String {
-    let room = width.saturating_sub(1);
-    if text.width() <= room {
-        return format!("{text}{}", " ".repeat(width - text.width()));
-    }
-    let mut cut = String::new();
-    for c in text.chars() {
-        cut.push(c);
-        if cut.width() + 1 > room {
-            cut.pop();
-            break;
-        }
-    }
-    cut.push('…');
-    let used = cut.width();
-    format!("{cut}{}", " ".repeat(width.saturating_sub(used)))
+    let text = shortened(text, width.saturating_sub(1));
+    format!("{text}{}", " ".repeat(width.saturating_sub(self::width(&text))))
 }
 
 pub(super) fn right(text: &str, width: usize) -> String {
-    format!("{}{text}", " ".repeat(width.saturating_sub(text.width())))
+    format!("{}{text}", " ".repeat(width.saturating_sub(self::width(text))))
 }

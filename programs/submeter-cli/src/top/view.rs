@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use anstyle::Style;
-use unicode_width::UnicodeWidthStr;
 
 use super::figures::{figure as figure_text, in_a_sentence};
 use super::layout::{self, Layout};
@@ -11,17 +10,20 @@ use super::screen::{Line, Screen};
 use super::state::{Column, Link, Pane, Row, State};
 use super::theme::{Theme, pad, right};
 use super::{graph, pane, popup};
-use submeter_http::wire::{Placement, Shape, VerdictDoc, ViewDoc};
+use submeter_http::wire::{Placement, Shape, VerdictDoc, VerdictKind, ViewDoc};
 use submeter_terminal as show;
 
-/// Cells of a sparkline, or of a bar, with the space before it.
+/// Cells of a sparkline, with the space before it.
 const PAST_WIDTH: usize = 14;
+
+/// The share of a limit from which it has a colour.
+const FULL: f64 = 0.97;
 
 /// The share of time from which waiting for room is coloured; the page uses the same.
 const STALLED: f64 = 0.01;
 
 /// Cells that a name keeps when there are several figures.
-const NAME_LEAST: usize = 22;
+const NAME_LEAST: usize = 20;
 
 /// Draws everything. `layout` is kept between frames, and says what a click hits.
 pub(super) fn draw(screen: &mut Screen, state: &State, theme: Theme, layout: &mut Layout) {
@@ -32,14 +34,14 @@ pub(super) fn draw(screen: &mut Screen, state: &State, theme: Theme, layout: &mu
     };
     let said = said(state, theme, screen);
     layout.fit(state, screen.height(), said.len(), pane.len());
-    layout.heads = columns.heads(state);
+    layout.heads = columns.heads();
     screen.put(0, 0, &header(state, theme, screen.width()));
     screen.put(0, layout::TOTALS, &totals(state, theme, screen.width()));
     layout.said.clone().zip(&said).for_each(|(y, line)| screen.put(0, y, line));
     draw_graph(screen, state, theme, layout);
     screen.put(0, layout.heading, &columns.heading(state, theme));
     draw_rows(screen, state, theme, layout, &columns);
-    draw_pane(screen, theme, layout, pane);
+    draw_pane(screen, state, theme, layout, &pane);
     screen.put(0, layout.footer, &footer(state, theme));
     if state.chooser.is_some() {
         popup::draw_chooser(screen, state, theme);
@@ -62,7 +64,7 @@ fn header(state: &State, theme: Theme, width: usize) -> Line {
         let up = state.at_ms.saturating_sub(server.started_ms) / 1000;
         line.push(format!("  {}  up {}", server.listen, uptime(up)), theme.dim);
     }
-    let gap = width.saturating_sub(line.width() + word.width());
+    let gap = width.saturating_sub(line.width() + show::width(&word));
     // A long reason displaces the rest instead of being cut, because it matters more.
     if gap < 2 && matches!(state.link, Link::Lost(_)) {
         line = Line::default();
@@ -90,7 +92,7 @@ fn totals(state: &State, theme: Theme, width: usize) -> Line {
     let tenants = ("tenants".to_owned(), show::count(state.tenants() as u64));
     let mut used = 0;
     for (name, value) in facts.chain([tenants]) {
-        used += name.width() + value.width() + 4;
+        used += show::width(&name) + show::width(&value) + 4;
         if used > width + 3 {
             break;
         }
@@ -101,27 +103,33 @@ fn totals(state: &State, theme: Theme, width: usize) -> Line {
 }
 
 /// Returns the messages: what everyone who looks must know, who is harmed by whom, and who is at a
-/// limit. Verdicts take at most an eighth of the lines; the least important do not fit.
+/// limit. Verdicts take at most an eighth of the lines; the least important do not fit, and an
+/// ellipsis says so.
 fn said(state: &State, theme: Theme, screen: &Screen) -> Vec<Line> {
     let mut notice = Line::default();
     notice.push(state.notice().unwrap_or_default(), theme.warn);
     let mut verdicts = Line::default();
     for verdict in &state.verdicts {
-        let style = if verdict.kind.is_blame() { theme.bad } else { theme.warn };
-        verdicts.push(format!("{}  ", sentence(verdict)), style);
+        verdicts.push(format!("{}  ", sentence(verdict, true)), blamed(verdict.kind, theme));
     }
     let shown = |line: Line| match line.width() {
         0 => Vec::new(),
         _ => line.wrapped(screen.width()),
     };
     let mut verdicts = shown(verdicts);
-    verdicts.truncate((screen.height() / 8).max(1));
+    let room = (screen.height() / 8).max(1);
+    if verdicts.len() > room {
+        verdicts.truncate(room);
+        verdicts[room - 1].end_early(screen.width());
+    }
     [shown(notice), verdicts].concat()
 }
 
-/// Writes a verdict after the name that it begins with, both made printable.
-pub(super) fn sentence(verdict: &VerdictDoc) -> String {
+/// Writes a verdict after the name that it begins with, both made printable: for programs, or for a
+/// terminal.
+pub(super) fn sentence(verdict: &VerdictDoc, is_terminal: bool) -> String {
     let group = submeter::visible(&verdict.group).to_string();
+    let group = if is_terminal { show::isolated(&group) } else { group.as_str().into() };
     // Non-breaking spaces become ordinary ones, at which a script can split.
     format!("{group}{}", show::plain(&verdict.text.replace('\u{a0}', " ")))
 }
@@ -138,7 +146,7 @@ fn draw_graph(screen: &mut Screen, state: &State, theme: Theme, layout: &Layout)
         screen.put(0, y, &line);
     }
     let ViewDoc { title, shape, .. } = &state.views[view];
-    let of = node.title();
+    let of = show::isolated(node.title());
     let mut line = Line::default();
     line.push(format!("{} of {of}", in_a_sentence(title)), theme.bold);
     let limit = if limit == Some(most) { ", its limit" } else { "" };
@@ -150,16 +158,21 @@ fn draw_graph(screen: &mut Screen, state: &State, theme: Theme, layout: &Layout)
 struct Columns {
     name: usize,
     past: usize,
-    bar: usize,
-    /// Views with the widths of their columns.
-    shown: Vec<(usize, usize)>,
+    shown: Vec<Shown>,
+}
+
+/// A view with a column.
+struct Shown {
+    view: usize,
+    width: usize,
+    /// The view that stands beside it as its limit, with the width that this takes.
+    limit: Option<(usize, usize)>,
 }
 
 impl Columns {
     /// Gives the name the width that the figures leave; the last figures are dropped first.
     fn fit(state: &State, width: usize) -> Columns {
         let past = if width >= 90 && state.has_column(0) { PAST_WIDTH } else { 0 };
-        let bar = if width >= 124 { PAST_WIDTH } else { 0 };
         let mut rest = width.saturating_sub(past);
         let mut shown = Vec::new();
         let columns = state.columns();
@@ -170,33 +183,40 @@ impl Columns {
                 Column::Name => None,
             })
             .collect();
-        // After the first view, refusals have precedence over the rest.
+        // After the first view, refusals of late have precedence over the rest.
         let (urgent, calm): (Vec<usize>, Vec<usize>) =
-            views.iter().skip(1).partition(|&&view| is_refusing(state, view));
+            views.iter().skip(1).partition(|&&view| state.is_refusing(view));
         for view in views.iter().take(1).copied().chain(urgent).chain(calm) {
-            let ViewDoc { title, shape, limit, .. } = &state.views[view];
-            let wide = figure_width(*shape).max(title.width() + 2);
-            let with_bar = wide + if limit.is_some() { bar } else { 0 };
+            let ViewDoc { title, shape, .. } = &state.views[view];
+            let wide = figure_width(*shape).max(show::width(title) + 2);
             // The first view is shown wherever it leaves any room for the name.
             let least = if shown.is_empty() { 1 } else { NAME_LEAST };
-            if rest < with_bar + least {
+            if rest < wide + least {
                 break;
             }
-            rest -= with_bar;
-            shown.push((view, wide));
+            rest -= wide;
+            // A limit that a tenant has comes before further figures. That of all tenants is among
+            // the totals.
+            let has_one = |&limit: &usize| state.figures(limit).skip(1).flatten().next().is_some();
+            let limit = state.limit_beside(view).filter(has_one);
+            let limit = limit.map(|limit| (limit, limit_width(*shape)));
+            let limit = limit.filter(|&(_, width)| rest >= width + NAME_LEAST);
+            rest -= limit.map_or(0, |(_, width)| width);
+            shown.push(Shown { view, width: wide, limit });
         }
-        shown.sort_by_key(|(shown, _)| views.iter().position(|view| view == shown));
-        Columns { name: rest, past, bar, shown }
+        shown.sort_by_key(|shown| views.iter().position(|&view| view == shown.view));
+        Columns { name: rest, past, shown }
     }
 
     /// Returns the cells of the heading that belong to each column.
-    fn heads(&self, state: &State) -> Vec<(Range<usize>, Column)> {
+    fn heads(&self) -> Vec<(Range<usize>, Column)> {
         let mut heads = vec![(0..self.name, Column::Name)];
         let mut x = self.name;
-        for &(view, width) in &self.shown {
-            let with_past = width + if view == 0 { self.past } else { 0 };
-            heads.push((x..x + with_past, Column::View(view)));
-            x += with_past + if state.views[view].limit.is_some() { self.bar } else { 0 };
+        for &Shown { view, width, limit } in &self.shown {
+            let past = if view == 0 { self.past } else { 0 };
+            let end = x + past + width + limit.map_or(0, |(_, width)| width);
+            heads.push((x..end, Column::View(view)));
+            x = end;
         }
         heads
     }
@@ -209,15 +229,13 @@ impl Columns {
         };
         let style = |column: Column| if state.sort == column { theme.bold } else { theme.dim };
         line.push(pad(&title("Tenant", Column::Name), self.name), style(Column::Name));
-        for &(view, width) in &self.shown {
+        for &Shown { view, width, limit } in &self.shown {
             let column = Column::View(view);
             if view == 0 {
                 line.push(" ".repeat(self.past), Style::new());
             }
             line.push(right(&title(&state.views[view].title, column), width), style(column));
-            if state.views[view].limit.is_some() {
-                line.push(" ".repeat(self.bar), Style::new());
-            }
+            line.push(" ".repeat(limit.map_or(0, |(_, width)| width)), Style::new());
         }
         line
     }
@@ -228,7 +246,8 @@ impl Columns {
             (_, true) => "▾",
             (_, false) => "▸",
         };
-        let mut name = format!("{}{mark} {}", "  ".repeat(row.depth), row.node.name());
+        let lead = format!("{}{mark}", "  ".repeat(row.depth));
+        let mut name = show::isolated(row.node.name()).into_owned();
         if row.kids > 0 && !row.is_open {
             name.push_str(&format!(" ({})", row.kids));
         }
@@ -238,8 +257,15 @@ impl Columns {
             (true, _) => theme.bold,
         };
         let mut line = Line::default();
-        line.push(pad(&name, self.name), name_style);
-        for &(view, width) in &self.shown {
+        let room = self.name.saturating_sub(show::width(&lead) + 1);
+        line.push(lead, name_style);
+        // Beside the name, because a long name is cut.
+        match state.judged(row.node) {
+            Some(kind) => line.push("!", blamed(kind, theme)),
+            None => line.push(" ", name_style),
+        }
+        line.push(pad(&name, room), name_style);
+        for &Shown { view, width, limit } in &self.shown {
             let value = row.node.figures[view];
             if view == 0 && self.past > 0 {
                 let past: Vec<Option<f64>> = state.past(&row.node.path).map(Some).collect();
@@ -250,11 +276,18 @@ impl Columns {
             }
             let (text, style) = figure(&state.views[view], value, theme);
             line.push(right(&text, width), style);
-            if state.views[view].limit.is_some() && self.bar > 0 {
-                let near_full =
-                    if state.views[view].is_trouble { theme.warn } else { theme.accent };
-                let limit = state.limit(row.node, view);
-                bar(&mut line, (value, limit), self.bar, theme, near_full);
+            if let Some((limit, width)) = limit {
+                let (limit, shape) = (row.node.figures[limit], state.views[view].shape);
+                let text = limit.map(|limit| format!(" of {}", figure_text(shape, Some(limit))));
+                let text = text.unwrap_or_default();
+                let is_full = value.zip(limit).is_some_and(|(held, limit)| held >= limit * FULL);
+                let style = match is_full {
+                    true if state.views[view].is_trouble => theme.warn,
+                    true => theme.accent,
+                    false => theme.dim,
+                };
+                let blank = " ".repeat(width.saturating_sub(show::width(&text)));
+                line.push(text + &blank, style);
             }
         }
         if row.is_selected {
@@ -280,15 +313,20 @@ fn draw_rows(screen: &mut Screen, state: &State, theme: Theme, layout: &Layout, 
     screen.put(0, layout.rows.start, &line);
 }
 
-fn draw_pane(screen: &mut Screen, theme: Theme, layout: &Layout, lines: Vec<Line>) {
+fn draw_pane(screen: &mut Screen, state: &State, theme: Theme, layout: &Layout, lines: &[Line]) {
     let (count, room) = (lines.len(), layout.pane.len());
     let fits = if count > room { room.saturating_sub(1) } else { count };
-    for (y, line) in layout.pane.clone().zip(lines.iter().take(fits)) {
+    let first = layout.scrolled;
+    for (y, line) in layout.pane.clone().zip(lines.iter().skip(first).take(fits)) {
         screen.put(0, y, line);
     }
     if fits < count && room > 0 {
+        let more = match state.pane {
+            Pane::Alone => format!("lines {} to {} of {count}: ↑↓", first + 1, first + fits),
+            _ => format!("and {} more lines: d shows them", count - fits),
+        };
         let mut line = Line::default();
-        line.push(format!("  and {} more lines", count - fits), theme.dim);
+        line.push(format!("  {more}"), theme.dim);
         screen.put(0, layout.pane.end - 1, &line);
     }
 }
@@ -304,7 +342,7 @@ fn footer(state: &State, theme: Theme) -> Line {
         return line;
     }
     for (key, what) in [
-        ("↑↓", "move"),
+        ("↑↓", if state.pane == Pane::Alone { "scroll" } else { "move" }),
         ("←→", "fold"),
         ("/", "filter"),
         ("s", "sort"),
@@ -330,10 +368,15 @@ fn figure_width(shape: Shape) -> usize {
     }
 }
 
-/// Returns whether a view of refusals shows a refusal now.
-fn is_refusing(state: &State, view: usize) -> bool {
-    let figure = state.total().and_then(|root| root.figures[view]);
-    state.views[view].is_refusal && figure.is_some_and(|now| now > 0.0)
+/// Returns the width of " of " and a limit: as wide as any, because leases change each second.
+fn limit_width(shape: Shape) -> usize {
+    match shape {
+        Shape::Rate => 9,
+        Shape::Share | Shape::Cores => 10,
+        Shape::Time => 11,
+        Shape::Bytes => 12,
+        Shape::ByteRate | Shape::Count => 14,
+    }
 }
 
 /// Returns a figure and its style: dim for zero, a warm colour for trouble.
@@ -348,26 +391,9 @@ fn figure(view: &ViewDoc, value: Option<f64>, theme: Theme) -> (String, Style) {
     (figure_text(view.shape, value), style)
 }
 
-/// Appends a bar for the usage of a limit, in the style `near_full` near its end; nothing if there
-/// is no limit.
-fn bar(
-    line: &mut Line,
-    (held, limit): (Option<f64>, Option<f64>),
-    width: usize,
-    theme: Theme,
-    near_full: Style,
-) {
-    let inner = width - 2;
-    let Some(limit) = limit else {
-        line.push(" ".repeat(width), Style::new());
-        return;
-    };
-    let share = if limit == 0.0 { 1.0 } else { (held.unwrap_or(0.0) / limit).clamp(0.0, 1.0) };
-    let full = (share * inner as f64).round() as usize;
-    let style = if share >= 0.97 { near_full } else { theme.accent };
-    line.push("  ", Style::new());
-    line.push("━".repeat(full), style);
-    line.push("─".repeat(inner - full), theme.dim);
+/// Returns the style of who is to blame, or of who is harmed or at a limit.
+fn blamed(kind: VerdictKind, theme: Theme) -> Style {
+    if kind.is_blame() { theme.bad } else { theme.warn }
 }
 
 fn uptime(seconds: u64) -> String {

@@ -34,13 +34,13 @@ fn a_wide_terminal_shows_every_column() {
         "requests/s 2.10k   p99 180 µs   hits 92.5 %   CPU 21.0 %   memory 2.05 MiB of 4.00 MiB   refused/s 0   tenants 4",
         "                                                                                                                            ██",
         "requests/s of All tenants, up to 2.10k",
-        "Tenant                                     Requests/s ▼      p99    Hits     CPU     Memory                Refused/s     Items",
-        "▾ All tenants                            ██       2.10k   180 µs  92.5 %  21.0 %   2.05 MiB  ━━━━━━──────          0     2,100",
-        "    b                                    ██       1.20k   180 µs  92.5 %  12.0 %   1.17 MiB                       12     1,200",
-        "  ▾ a                                    ██         900   180 µs  92.5 %   9.0 %    900 KiB                        0       900",
-        "      y                                  ██         600   180 µs  92.5 %   6.0 %    600 KiB                        0       600",
-        "      x                                  ██         300   180 µs  92.5 %   3.0 %    300 KiB                        0       300",
-        "    c                                    ▁▁           0        –       –     0 %        0 B                        0         0",
+        "Tenant                                                   Requests/s ▼      p99    Hits     CPU     Memory  Refused/s     Items",
+        "▾ All tenants                                          ██       2.10k   180 µs  92.5 %  21.0 %   2.05 MiB          0     2,100",
+        "    b                                                  ██       1.20k   180 µs  92.5 %  12.0 %   1.17 MiB         12     1,200",
+        "  ▾ a                                                  ██         900   180 µs  92.5 %   9.0 %    900 KiB          0       900",
+        "      y                                                ██         600   180 µs  92.5 %   6.0 %    600 KiB          0       600",
+        "      x                                                ██         300   180 µs  92.5 %   3.0 %    300 KiB          0       300",
+        "    c                                                  ▁▁           0        –       –     0 %        0 B          0         0",
         "↑↓ move   ←→ fold   / filter   s sort   c columns   d detail   ? help   q quit",
     ];
     assert_eq!(lines, expected, "\n{}\n", lines.join("\n"));
@@ -89,12 +89,17 @@ fn who_is_harmed_is_said_above_the_graph() {
     assert_eq!(style(30), Theme::colored().warn);
     assert_eq!(lines[4], "requests/s of All tenants, up to 2.10k");
     assert!(lines[5].starts_with("Tenant"), "{}", lines[5]);
+    assert!(lines[8].starts_with("  ▾!a "), "{lines:#?}");
+    assert_eq!(screen.cell(3, 8), ("!", Theme::colored().bad));
     // Where there is room no sentence is cut; a low screen keeps the room for the rows.
     let (lines, screen) = frame(&state, 22, 24);
     assert_eq!(lines[2..5], ["/a takes most:", r"9\u{1b}.  /\u{202e}b", "waits."], "{lines:#?}");
     assert_eq!(screen.cell(0, 4).1, Theme::colored().warn);
     let (lines, _) = frame(&state, 22, 12);
+    assert_eq!(lines[2], "/a takes most:…", "the rest has no room, and a word stays whole");
     assert!(lines[3].trim().chars().all(|c| !c.is_ascii_alphabetic()), "the graph: {lines:#?}");
+    let (lines, _) = frame(&state, 14, 12);
+    assert_eq!(lines[2], "/a takes…", "no room for the mark beside the last word");
     state.update(tree(&GROUPS));
     let (lines, _) = frame(&state, 80, 12);
     assert!(lines[4].starts_with("Tenant"), "no line where there is nothing to say: {lines:?}");
@@ -114,7 +119,7 @@ fn a_usual_terminal_has_room_for_the_verdict() {
     let lines = frame(&state, 80, 24).0;
     assert_eq!(lines[2..4], ["The bank learns.", "/b is refused: over its rate."]);
     assert!(lines[8].starts_with("Tenant") && lines[8].contains("Refused/s"), "{}", lines[8]);
-    let row = lines.iter().find(|line| line.trim_start().starts_with("b "));
+    let row = lines.iter().find(|line| line.starts_with("   !b "));
     assert!(row.is_some_and(|row| row.contains("15.0k")), "{}", lines.join("\n"));
 }
 
@@ -176,6 +181,28 @@ fn wide_characters_keep_the_columns() {
     assert_eq!(unit(6), unit(7));
 }
 
+/// A name from right to left moves none of the figures beside it, whole or cut.
+#[test]
+fn names_from_right_to_left_keep_their_place() {
+    let name = "سلام".repeat(9);
+    let mut doc = tree(&[("/", 1.0), ("/שלום", 1.0), (&format!("/{name}"), 1.0), ("/b", 1.0)]);
+    doc.verdicts = vec![verdict(VerdictKind::Waits, "/שלום", " waits.")];
+    let mut state = State::new();
+    state.update(doc);
+    state.act(Action::SortBy(Column::Name));
+    let (lines, screen) = frame(&state, 48, 24);
+    assert_eq!(lines[2], "/\u{2068}שלום\u{2069} waits.");
+    assert!(lines[10].starts_with("   !\u{2068}שלום\u{2069}    "), "{lines:#?}");
+    assert!(lines[11].starts_with("    \u{2068}سلام") && lines[11].contains("…\u{2069} "));
+    let unit = |y| (30..48).rev().find(|&x| screen.cell(x, y).0 == "s").expect("a p99");
+    assert_eq!([9, 10].map(unit), [unit(11); 2], "as wide as the terminal shows it: {lines:#?}");
+    state.act(Action::Last);
+    state.act(Action::Move(-1));
+    state.act(Action::Detail);
+    let lines = frame(&state, 80, 40).0.join("\n");
+    assert_eq!(lines.matches("/\u{2068}שלום\u{2069}").count(), 3, "with graph and detail: {lines}");
+}
+
 #[test]
 fn once_prints_the_tree_as_a_table() {
     let text = anstream::adapter::strip_str(&once::table(&state())).to_string();
@@ -222,7 +249,7 @@ fn the_graph_ends_at_the_limit() {
         "                                       █",
         "                                      ▅█",
         "                                    ▁ ██",
-        "memory of All tenants, up to 4.00 MiB, i",
+        "memory of All tenants, up to 4.00 MiB, …",
     ], "\n{}\n", lines.join("\n"));
     let (lines, _) = frame(&state, 80, 50);
     assert_eq!(lines[24], "memory of All tenants, up to 4.00 MiB, its limit");
@@ -231,18 +258,22 @@ fn the_graph_ends_at_the_limit() {
 
 #[test]
 fn refusals_have_a_column_where_few_have_room() {
-    let heading = |refused: f64| {
+    let mut state = State::new();
+    // From one second to the next, a column that appeared stays, so that none takes turns.
+    for (at_s, refused, has_column) in
+        [(0, 0.0, false), (1, 9.0, true), (2, 0.0, true), (60, 0.0, true), (61, 0.0, false)]
+    {
         let mut doc = tree(&GROUPS);
+        doc.at_ms += at_s * 1000;
         for group in &mut doc.groups {
             group.overview.insert("refused_per_s".to_owned(), Figure(Some(refused)));
         }
-        let mut state = state();
         state.update(doc);
-        frame(&state, 60, 24).0[6].clone()
-    };
-    assert!(!heading(0.0).contains("Refused"), "{}", heading(0.0));
-    assert!(heading(9.0).contains("Refused/s"), "{}", heading(9.0));
-    assert!(heading(9.0).contains("Requests/s"), "after the first");
+        let heading = frame(&state, 60, 24).0[6].clone();
+        assert_eq!(heading.contains("Refused/s"), has_column, "{at_s}: {heading}");
+        assert_ne!(heading.contains("CPU"), has_column, "{at_s}: {heading}");
+        assert!(heading.contains("Requests/s"), "after the first: {heading}");
+    }
 }
 
 /// The detail shows every metric and what happened at its limit.
@@ -251,30 +282,30 @@ fn the_detail_has_every_metric_and_its_limit() {
     let mut state = state();
     state.act(Action::Move(1));
     state.act(Action::Detail);
-    let (lines, _) = frame(&state, 100, 23);
+    let (lines, _) = frame(&state, 100, 30);
     #[rustfmt::skip]
     let expected = [
         "── /b ──────────────────────────────────────────────────────────────────────────────────────────────",
+        "requests/s 1.20k   p99 180 µs   hits 92.5 %   CPU 12.0 %   memory 1.17 MiB   refused/s 12",
+        "items 1,200",
         "Metric                           Total         Own  Per second",
-        "requests                       120,000     120,000       1.20k",
-        "latency                        120,000     120,000              p50 90.0 µs  p90 150 µs  p99 180 µs",
-        "memory                        1.14 MiB    1.14 MiB",
+        "Requests                       120,000     120,000       1.20k",
+        "Latency                        120,000     120,000",
+        "    p50 90.0 µs  p90 150 µs  p99 180 µs  p99.9 190 µs",
+        "Memory                        1.14 MiB    1.14 MiB",
         "    limit 4.00 MiB, peak 2.29 MiB",
         "    12 refused, 2.00 KiB reclaimed, 1 times despite low",
         "    waited for room: some 2.5 % of 10 s, 0.5 % of a minute, 3.00 s in all; full 0.0 % of 10 s, 0.5 %",
+        "    of a minute, 3.00 s in all",
     ];
     let at = lines.iter().position(|line| line.starts_with("── /b")).expect("the detail");
-    assert_eq!(
-        lines[at..at + 8],
-        expected.map(|line| line.chars().take(100).collect::<String>()),
-        "\n{}\n",
-        lines.join("\n")
-    );
-    assert!(lines[5].contains("All tenants") && lines[6].contains('b'), "rows stay: {lines:?}");
+    assert_eq!(lines[at..at + 12], expected, "\n{}\n", lines.join("\n"));
+    assert!(lines[11].contains("All tenants") && lines[12].contains('b'), "rows stay: {lines:?}");
 }
 
+/// Rows and the detail show each limit beside what it limits, also where the screen is small.
 #[test]
-fn the_detail_says_how_much_of_a_rate_is_used() {
+fn limits_stand_beside_what_they_limit() {
     let mut doc = tree(&GROUPS);
     let (mut rate, mut cpu) = (doc.views[0].clone(), doc.views[3].clone());
     for (used, limit, key) in [(0, &mut rate, "rate"), (3, &mut cpu, "cpu_limit")] {
@@ -284,19 +315,45 @@ fn the_detail_says_how_much_of_a_rate_is_used() {
     doc.views.extend([rate, cpu]);
     let b = doc.groups.iter_mut().find(|group| group.path == "/b").expect("one of them");
     b.overview.extend(
-        [("rate", 2000.0), ("cpu_limit", 0.25)]
+        [("rate", 1200.0), ("cpu_limit", 0.25)]
             .map(|(key, limit)| (key.to_owned(), Figure(Some(limit)))),
     );
     let mut state = State::new();
     state.update(doc);
-    state.act(Action::Detail);
+    let (lines, screen) = frame(&state, 80, 12);
+    #[rustfmt::skip]
+    assert_eq!(lines[5..8], [
+        "▾ All tenants                  2.10k            180 µs  92.5 %  21.0 %",
+        "    b                          1.20k of 1.20k   180 µs  92.5 %  12.0 % of 25.0 %",
+        "  ▾ a                            900            180 µs  92.5 %   9.0 %",
+    ]);
+    assert_eq!(screen.cell(41, 6).1, Theme::colored().accent, "nothing is left");
+    assert!(frame(&state, 120, 12).0[5].contains("2.05 MiB "), "that of all is among the totals");
     let used = |state: &State| {
-        let (lines, _) = frame(state, 100, 23);
-        lines.into_iter().find(|line| line.contains(" of 2.00k"))
+        let (lines, _) = frame(state, 80, 30);
+        let at = lines.iter().position(|line| line.starts_with("── ")).expect("a detail");
+        lines[at + 1..].to_vec()
     };
-    assert_eq!(used(&state), None, "of all tenants there is no rate");
+    state.act(Action::Detail);
+    assert_eq!(used(&state)[1], "memory 2.05 MiB of 4.00 MiB   refused/s 0   items 2,100");
     state.act(Action::Move(1));
-    assert_eq!(used(&state).as_deref(), Some("requests/s 1.20k of 2.00k   CPU 12.0 % of 25.0 %"));
+    let expected = "requests/s 1.20k of 1.20k   p99 180 µs   hits 92.5 %   CPU 12.0 % of 25.0 %";
+    assert_eq!(used(&state)[0], expected);
+}
+
+#[test]
+fn time_that_was_waited_is_a_time_per_second() {
+    let mut doc = tree(&GROUPS);
+    doc.schema[0].unit = "nanoseconds".to_owned();
+    doc.schema[0].name = "waited_ns".to_owned();
+    doc.groups[0].values.insert("waited_ns".to_owned(), ValueDoc::Unsigned(9));
+    doc.groups[0].rates.insert("waited_ns".to_owned(), 22.61e9);
+    let mut state = State::new();
+    state.update(doc);
+    state.act(Action::Detail);
+    let (lines, _) = frame(&state, 80, 30);
+    let waited = lines.iter().find(|line| line.starts_with("Waited ns ")).expect("a metric");
+    assert!(waited.ends_with(" 22.6 s"), "{waited}");
 }
 
 #[test]
@@ -307,9 +364,9 @@ fn own_is_what_no_living_group_below_has() {
     state.act(Action::Move(1));
     state.act(Action::Detail);
     let (lines, _) = frame(&state, 100, 23);
-    let requests = lines.iter().find(|line| line.starts_with("requests ")).expect("a metric");
+    let requests = lines.iter().find(|line| line.starts_with("Requests ")).expect("a metric");
     let words: Vec<&str> = requests.split_whitespace().collect();
-    assert_eq!(words, ["requests", "100,000", "10,000", "1.00k"], "2 groups below count 90,000");
+    assert_eq!(words, ["Requests", "100,000", "10,000", "1.00k"], "2 groups below count 90,000");
     assert!(lines.iter().any(|line| line.starts_with("── /a, 2 groups below ─")), "{lines:?}");
 }
 
@@ -322,21 +379,39 @@ fn absent_metrics_are_the_last_of_the_detail() {
     state.act(Action::Detail);
     let (lines, _) = frame(&state, 100, 30);
     let at = |start: &str| lines.iter().position(|line| line.starts_with(start)).expect("a line");
-    assert!(at("latency") < at("memory") && at("memory") < at("requests "), "{lines:?}");
+    assert!(at("Latency") < at("Memory") && at("Memory") < at("Requests "), "{lines:?}");
 }
 
-/// A detail without room says how much is missing, and can take the whole screen.
+/// A detail without room says how much is missing, can take the whole screen, and scrolls there.
 #[test]
 fn a_detail_without_room_says_what_is_missing() {
     let mut state = state();
     state.act(Action::Move(1));
     state.act(Action::Detail);
     let (lines, _) = frame(&state, 100, 14);
-    assert_eq!(lines[12], "  and 5 more lines", "\n{}\n", lines.join("\n"));
+    assert_eq!(lines[12], "  and 9 more lines: d shows them", "\n{}\n", lines.join("\n"));
     state.act(Action::Detail);
-    let (lines, _) = frame(&state, 100, 14);
-    assert!(lines[5].starts_with("── /b"), "\n{}\n", lines.join("\n"));
-    assert!(lines[12].starts_with("    waited for room"), "\n{}\n", lines.join("\n"));
+    let mut layout = Layout::default();
+    let mut scrolled = |action| {
+        state.act(action);
+        let mut screen = Screen::new(100, 14);
+        draw(&mut screen, &state, Theme::colored(), &mut layout);
+        state.scrolled = layout.scrolled;
+        let text = |y| screen.text(y).trim_end().to_owned();
+        (text(5), text(11), text(12))
+    };
+    let (first, _, more) = scrolled(Action::Move(0));
+    assert!(first.starts_with("── /b"), "{first}");
+    assert_eq!(more, "  lines 1 to 7 of 12: ↑↓");
+    let (_, last, more) = scrolled(Action::Move(99));
+    assert_eq!(
+        (last.as_str(), more.as_str()),
+        ("    of a minute, 3.00 s in all", "  lines 6 to 12 of 12: ↑↓")
+    );
+    let (first, ..) = scrolled(Action::Move(-1));
+    assert!(first.starts_with("Requests "), "from the last line, not from beyond: {first}");
+    let (first, ..) = scrolled(Action::First);
+    assert!(first.starts_with("── /b"), "the row is the same: {first}");
     state.act(Action::Detail);
     let (lines, _) = frame(&state, 100, 14);
     assert!(lines[5].contains("All tenants"), "\n{}\n", lines.join("\n"));
@@ -411,6 +486,10 @@ fn once_prints_the_columns_that_were_named() {
     let text = anstream::adapter::strip_str(&once::table(&state)).to_string();
     let heading: Vec<&str> = text.lines().next().expect("a heading").split_whitespace().collect();
     assert_eq!(heading, ["tenant", "items", "cpu"]);
+    state.choose(&["memory_limit_bytes", "memory_bytes"].map(str::to_owned)).expect("they exist");
+    let text = anstream::adapter::strip_str(&once::table(&state)).to_string();
+    let root: Vec<&str> = text.lines().nth(1).expect("a row").split_whitespace().collect();
+    assert_eq!(root, ["/", "4.00", "MiB", "2.05", "MiB"], "a limit, and none a second time");
 }
 
 #[test]

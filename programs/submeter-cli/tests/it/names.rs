@@ -9,7 +9,8 @@ use submeter_program::{TempFile, text};
 
 use crate::support::{FREE, SUBMETER, cache_address, line};
 
-const NAMES: [&str; 4] = ["acme", "ac\u{200b}me", "\u{202e}acme", "ac\u{e0041}\u{fe0f}me"];
+const NAMES: [&str; 5] =
+    ["acme", "ac\u{200b}me", "\u{202e}acme", "ac\u{e0041}\u{fe0f}me", "\u{5d0}\u{5d1}1"];
 
 /// Names that differ look different, wherever people read them.
 #[test]

@@ -4,14 +4,16 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, WaitOptions, waitpid};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
+use rustix::termios::{LocalModes, OptionalActions, Winsize, tcgetattr, tcsetattr, tcsetwinsize};
 
 /// Longer than any step takes on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -21,8 +23,10 @@ struct Shown {
     child: Child,
     /// The program's end of the terminal, which outlives it.
     terminal: File,
+    /// The terminal's other end, for what is typed.
+    keys: Option<File>,
     output: Receiver<Vec<u8>>,
-    /// Reads the terminal's other end, which it owns.
+    /// Reads the terminal's other end.
     reader: Option<JoinHandle<()>>,
     seen: String,
 }
@@ -52,8 +56,11 @@ impl Shown {
             .stdin(end())
             .stdout(end())
             .stderr(end())
+            // A job of its own, as a shell starts it.
+            .process_group(0)
             .spawn()
             .expect("the program starts");
+        let keys = Some(ours.try_clone().expect("a descriptor"));
         let (sender, output) = channel();
         let reader = thread::spawn(move || {
             let mut bytes = vec![0; 4096];
@@ -64,12 +71,12 @@ impl Shown {
                 }
             }
         });
-        Shown { child, terminal, output, reader: Some(reader), seen: String::new() }
+        Shown { child, terminal, keys, output, reader: Some(reader), seen: String::new() }
     }
 
     /// Closes the other end, as when a terminal's window is closed or a connection is lost.
     fn hang_up(&mut self) {
-        self.output = channel().1;
+        (self.output, self.keys) = (channel().1, None);
         // A byte to read, after which the reader finds that its receiver is gone. This fails if the
         // program wrote in between, in which case the reader has noticed already.
         let _ = self.terminal.write_all(b".");
@@ -95,6 +102,21 @@ impl Shown {
         let id = self.child.id().to_string();
         let sent = Command::new("kill").args([&format!("-{name}"), &id]).status();
         assert!(sent.expect("kill runs").success());
+    }
+
+    fn press(&mut self, key: &[u8]) {
+        self.keys.as_ref().expect("it has not hung up").write_all(key).expect("a terminal");
+    }
+
+    /// Waits until it has stopped, as its shell does.
+    fn wait_until_stopped(&mut self) {
+        let id = Pid::from_child(&self.child);
+        let since = Instant::now();
+        let options = WaitOptions::UNTRACED | WaitOptions::NOHANG;
+        while !waitpid(Some(id), options).expect("a child").is_some_and(|(_, how)| how.stopped()) {
+            assert!(since.elapsed() < PATIENCE, "it does not stop: {:?}", self.seen);
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 
     fn end(&mut self) -> ExitStatus {
@@ -138,6 +160,42 @@ fn any_signal_leaves_the_terminal_as_it_was() {
             }
         }
     }
+}
+
+/// When it stops, the terminal is the shell's; when it goes on, it takes the terminal again, even
+/// where it could not leave it, because nothing can catch SIGSTOP.
+#[test]
+fn a_job_that_stops_leaves_the_terminal() {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = silent.local_addr().expect("bound").to_string();
+    let mut top = Shown::start(&["top", &address]);
+    let mut cooked = tcgetattr(&top.terminal).expect("a terminal");
+    cooked.local_modes.insert(LocalModes::ICANON | LocalModes::ECHO);
+    top.wait_for("Waiting for the server");
+    for how in ["Ctrl-Z", "TSTP", "STOP"] {
+        top.seen.clear();
+        match how {
+            "Ctrl-Z" => top.press(b"\x1a"),
+            signal => top.signal(signal),
+        }
+        top.wait_until_stopped();
+        if how == "STOP" {
+            tcsetattr(&top.terminal, OptionalActions::Now, &cooked).expect("a terminal");
+        } else {
+            for restored in ["\u{1b}[?1000l", "\u{1b}[?1049l", "\u{1b}[?25h"] {
+                top.wait_for(restored);
+            }
+        }
+        assert!(!top.is_raw(), "{how}");
+        top.seen.clear();
+        top.signal("CONT");
+        for taken in ["\u{1b}[?1049h", "\u{1b}[?25l", "\u{1b}[?1000h", "Waiting for the server"] {
+            top.wait_for(taken);
+        }
+        assert!(top.is_raw(), "{how}");
+    }
+    top.press(b"q");
+    assert_eq!(top.end().code(), Some(0), "keys are read: {:?}", top.seen);
 }
 
 /// A terminal that moves no cursor is refused, and the error says what to add.
