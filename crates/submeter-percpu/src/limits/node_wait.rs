@@ -357,6 +357,28 @@ mod tests {
         assert_eq!((8..15).filter(granted).collect::<Vec<_>>(), [9, 10, 11]);
     }
 
+    /// The oldest that waits at any level of a release goes first, also while it lets others pass.
+    #[test]
+    fn a_charge_that_makes_room_gets_it_first() {
+        let root = LimitNode::root(Area::common().expect("an area"));
+        let [web, mail] = [root.child(), root.child()];
+        root.set_limit(100);
+        mail.set_limit(60);
+        web.try_charge(40).expect("it fits");
+        mail.try_charge(60).expect("it fits");
+        let mut context = Context::from_waker(Waker::noop());
+        let [mut first, mut second]: [LimitTurn; 2] = Default::default();
+        assert!(web.poll_charge(&mut first, 50, &mut context).is_pending(), "at the root");
+        web.set_asks(&first, true);
+        assert!(mail.poll_charge(&mut second, 50, &mut context).is_pending(), "at its own level");
+        // What its request freed there.
+        mail.release(60);
+        assert_eq!(web.poll_charge(&mut first, 50, &mut context), Poll::Ready(Ok(())));
+        assert!(mail.poll_charge(&mut second, 50, &mut context).is_pending());
+        web.release(90);
+        assert_eq!(mail.poll_charge(&mut second, 50, &mut context), Poll::Ready(Ok(())));
+    }
+
     /// A timeout asks for room until there is some or none can be had.
     #[test]
     fn a_timeout_asks_for_room_again_and_again() {

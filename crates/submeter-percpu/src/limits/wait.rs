@@ -183,24 +183,22 @@ impl<P: Path> Queue<P> {
     /// or waits of groups end: charges that can never be granted no longer wait, whatever is ahead
     /// of them.
     pub(crate) fn reconsider(&mut self, woken: &mut Vec<Waker>) {
-        let mut levels = Vec::new();
+        let mut levels = BTreeSet::new();
         for (&number, entry) in &mut self.entries {
             if entry.outcome.is_some() {
                 continue;
             }
-            levels.push(entry.behind);
+            levels.insert(entry.behind);
             if entry.fail_if_hopeless() {
                 woken.push(entry.take_waker());
                 forget(&mut self.waiting, number, entry.behind);
             }
         }
-        for level in levels {
-            self.serve_at(level, woken);
-        }
+        self.serve_at(levels.into_iter(), woken);
     }
 
-    /// Tries the charges that wait at the levels of a path, each level's in turn. Adds to `woken`
-    /// the wakers to wake after the lock is released.
+    /// Tries the charges that wait at the levels of a path, the oldest of all first. Adds to
+    /// `woken` the wakers to wake after the lock is released.
     ///
     /// Whoever gives something back, stops waiting or has joined calls it with its own path: those
     /// that wait elsewhere wait for others. Stock that a charge gave back, of whatever leaves, was
@@ -210,32 +208,32 @@ impl<P: Path> Queue<P> {
         levels: impl Iterator<Item = &'a Level>,
         woken: &mut Vec<Waker>,
     ) {
-        for level in levels {
-            self.serve_at(address(level), woken);
-        }
+        self.serve_at(levels.map(address), woken);
     }
 
-    fn serve_at(&mut self, level: usize, woken: &mut Vec<Waker>) {
-        let mut from = 0;
-        while let Some(waiting) = self.waiting.get(&level)
-            && let Some(&number) = waiting.range(from..).next()
-        {
-            from = number + 1;
+    /// Tries the charges that wait at these levels, the oldest of all first.
+    fn serve_at(&mut self, levels: impl Iterator<Item = usize>, woken: &mut Vec<Waker>) {
+        let first = |queue: &Self, level, from| {
+            let waiting = queue.waiting.get(&level)?;
+            waiting.range(from..).next().map(|&number| (number, level))
+        };
+        let mut next: BTreeSet<_> = levels.filter_map(|level| first(self, level, 0)).collect();
+        while let Some((number, level)) = next.pop_first() {
             let behind = self.attempt(number);
             let entry = self.entries.get_mut(&number).expect("it waits");
             if behind == Some(level) && !entry.asks {
                 // Every other one here is behind it.
-                return;
-            }
-            if behind == Some(level) {
                 continue;
             }
-            entry.behind = behind.unwrap_or(level);
-            match behind {
-                None => woken.push(entry.take_waker()),
-                Some(other) => _ = self.waiting.entry(other).or_default().insert(number),
+            if behind != Some(level) {
+                entry.behind = behind.unwrap_or(level);
+                match behind {
+                    None => woken.push(entry.take_waker()),
+                    Some(other) => _ = self.waiting.entry(other).or_default().insert(number),
+                }
+                self.forget(number, level);
             }
-            self.forget(number, level);
+            next.extend(first(self, level, number + 1));
         }
     }
 

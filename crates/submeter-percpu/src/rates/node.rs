@@ -141,9 +141,9 @@ impl TokenBucket {
     }
 
     /// Takes `n` from every bucket, from the lowest level to the highest, or from none. `None` is a
-    /// level without a bucket. A granted take calls `over` with the level of each
-    /// [soft](TokenBucket::set_mode) bucket that it exceeds. Where no bucket has a rate, it does
-    /// not read the clock. It may be called in a signal handler.
+    /// level without a bucket. A grant that enforced buckets would refuse calls `over` with the
+    /// level of the [soft](TokenBucket::set_mode) one that would refuse it for longest. Where no
+    /// bucket has a rate, it does not read the clock. It may be called in a signal handler.
     ///
     /// # Errors
     /// When one of them has less. A concurrent take that another level is about to refuse may count

@@ -12,19 +12,23 @@ pub(super) fn take_all<'a>(
     mut over: impl FnMut(usize),
 ) -> Result<(), Refused> {
     let Some(seen) = look_at_all(levels.clone(), n, &clock, |_| ())? else { return Ok(()) };
-    let now_ns = seen.now_ns;
-    // What enforced rates would refuse is taken from none of them; from those that are enforced it
-    // is taken, as it is granted.
-    let takes = |bucket: &Bucket| seen.beyond.is_none() || !bucket.is_soft();
-    let mut beyond = seen.beyond;
-    let mut note = |level| _ = beyond.get_or_insert(level);
-    let at = levels.clone().enumerate();
-    let taken = take_upwards(at, None, n, now_ns, &clock, &takes, &mut note);
-    taken.or_else(|refusal| {
-        // The buckets above were not checked, and may take longer.
-        look_at_all(levels, n, &|| now_ns, |_| ())?;
-        Err(refusal.reported(now_ns))
-    })?;
+    let Seen { now_ns, mut beyond } = seen;
+    loop {
+        // What enforced rates would refuse is taken from none of them; from those that are enforced
+        // it is taken, as it is granted.
+        let takes = |bucket: &Bucket| beyond.is_none() || !bucket.is_soft();
+        let at = levels.clone().enumerate();
+        match take_upwards(at, None, n, now_ns, &clock, &takes) {
+            Ok(()) => break,
+            // Another take was faster. Once more, since it has given back what it took.
+            Err(at) if at.bucket.is_soft() => beyond = Some(at.level),
+            Err(at) => {
+                // The buckets above were not checked, and may take longer.
+                look_at_all(levels, n, &|| now_ns, |_| ())?;
+                return Err(at.reported(now_ns));
+            }
+        }
+    }
     beyond.into_iter().for_each(&mut over);
     Ok(())
 }
@@ -135,9 +139,8 @@ fn look_at_all<'a>(
 }
 
 /// Takes from the first bucket and those above where `takes` says so, or returns the one that
-/// refused. Calls `over` with soft ones that would, which is new since they were looked at.
-/// Recursive: amounts taken below are kept for the give-back, and a signal handler must not
-/// allocate.
+/// refused. Recursive: amounts taken below are kept for the give-back, and a signal handler must
+/// not allocate.
 fn take_upwards<'a>(
     mut levels: impl Iterator<Item = (usize, Option<&'a Bucket>)>,
     below: Option<&'a Bucket>,
@@ -145,19 +148,13 @@ fn take_upwards<'a>(
     now_ns: u64,
     clock: &impl Fn() -> u64,
     takes: &impl Fn(&Bucket) -> bool,
-    over: &mut impl FnMut(usize),
 ) -> Result<(), At<'a>> {
     let Some((level, bucket)) = levels.next() else { return Ok(()) };
-    let go_on = |over: &mut _| take_upwards(levels, bucket, n, now_ns, clock, takes, over);
-    let Some(bucket) = bucket.filter(|bucket| takes(bucket)) else { return go_on(over) };
+    let go_on = || take_upwards(levels, bucket, n, now_ns, clock, takes);
+    let Some(bucket) = bucket.filter(|bucket| takes(bucket)) else { return go_on() };
     match bucket.take(n, below, || now_ns, true) {
-        Answer::Refused(_) if bucket.is_soft() => {
-            go_on(over)?;
-            over(level);
-            Ok(())
-        }
         Answer::Refused(refusal) => Err(At { level, bucket, refusal }),
-        Answer::Free => go_on(over),
-        Answer::Granted(taken) => go_on(over).inspect_err(|_| bucket.give_back(&taken, clock)),
+        Answer::Free => go_on(),
+        Answer::Granted(taken) => go_on().inspect_err(|_| bucket.give_back(&taken, clock)),
     }
 }
