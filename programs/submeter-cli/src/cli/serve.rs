@@ -187,8 +187,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "/PATH=SIZE,low=SIZE,rate=N/s,cpu=N")]
     pub(crate) tenant_limit: Vec<GroupLimits>,
     /// Read limits of tenants from this file, with lines "/PATH SIZE,rate=N/s", and again on
-    /// SIGHUP; they replace those of --config. Quote a path that contains " #" or ends in a blank,
-    /// as in JSON. What a tenant holds above a lowered limit is dropped soon after, unless
+    /// SIGHUP; they replace those of --config. Quote a path that contains a blank as in JSON:
+    /// "/a b" 64m. What a tenant holds above a lowered limit is dropped soon after, unless
     /// --no-evictions is given
     #[arg(long, value_name = "FILE")]
     pub(crate) limits: Option<PathBuf>,
