@@ -21,16 +21,22 @@ pub(super) struct Plan {
     pub(super) threads: Option<NonZero<usize>>,
 }
 
+impl Plan {
+    pub(super) fn threads(&self) -> NonZero<usize> {
+        let cpus = || std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
+        self.threads.unwrap_or_else(cpus)
+    }
+}
+
 /// Opens the cache's port and starts the threads that serve it, then opens the page's.
 pub(super) async fn open(
     plan: &Plan,
     cache: &Cache,
 ) -> Result<(Server, (TcpListener, SocketAddr)), Failure> {
-    let Plan { listen, http, threads } = plan;
+    let Plan { listen, http, .. } = plan;
     let server = Server::listen(listen, cache.clone()).await;
     let server = server.map_err(|error| cannot_listen(listen, &error))?;
-    let cpus = || std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
-    let server = server.threads(threads.unwrap_or_else(cpus)).map_err(|e| no_threads(&e))?;
+    let server = server.threads(plan.threads()).map_err(|e| no_threads(&e))?;
     let not_bound = |error| cannot_bind("--http", *http, &error);
     let page = TcpListener::bind(*http).await.map_err(not_bound)?;
     let page_at = page.local_addr().map_err(not_bound)?;
