@@ -66,7 +66,7 @@ impl Session<'_> {
         Next::Go
     }
 
-    /// Returns how long a client waits before its request is retried, or `None` if it is to be
+    /// Returns how long a client waits before its request is retried, granted or not, or `None` if it is to be
     /// refused.
     pub(super) fn wait(&self, after: Option<Duration>) -> Option<Duration> {
         let config = self.cache.config();
@@ -74,7 +74,7 @@ impl Session<'_> {
             return None;
         }
         if let Some(after) = after {
-            return (after <= config.request_timeout).then_some(after);
+            return (after <= config.request_timeout).then_some(after.min(LOOK));
         }
         let waited_ns = self.clock().between_ns(self.arrival, self.clock().raw());
         let has_time = Duration::from_nanos(waited_ns) < config.request_timeout;
@@ -126,6 +126,10 @@ fn kind(verb: Verb) -> Kind {
         Verb::Debug => Kind::Debug,
     }
 }
+
+/// The longest time until a retry, as for [`submeter::Group::take`]: the limit may have been raised
+/// or lifted meanwhile.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// How often to retry when it is unknown when something is granted, as on a server without a lease:
 /// often compared with the seconds that a first lease takes, and seldom compared with the cost of a
