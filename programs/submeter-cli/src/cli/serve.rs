@@ -154,7 +154,8 @@ pub(crate) struct ServeArgs {
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) connections: u32,
     /// Maximum memory of all incomplete requests and unread answers [default: 64m, or more if
-    /// --value-max needs it]
+    /// --value-max needs it]. With several users in --auth-file, none may have all, as with
+    /// --connections
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) buffers: Option<u64>,
     /// Close a connection that has not finished the TLS handshake (--tls-cert) and logged in
