@@ -264,7 +264,7 @@ impl Config {
         }
         if names.split('/').count() > self.depth_max {
             return refuse(format!(
-                "tenant {path:?} has more names than {}, the maximum: use an ancestor",
+                "tenant {path:?} is deeper than depth_max {}: use an ancestor",
                 self.depth_max
             ));
         }

@@ -66,7 +66,7 @@ impl Session<'_> {
         Next::Go
     }
 
-    /// Returns how long a client waits before its request is retried, granted or not, or `None` if it is to be
+    /// Returns how long a client waits before its request is retried, or `None` if it is to be
     /// refused.
     pub(super) fn wait(&self, after: Option<Duration>) -> Option<Duration> {
         let config = self.cache.config();

@@ -247,6 +247,8 @@ pub(crate) fn in_flags(text: &str) -> String {
         "value_max" => "--value-max",
         "tenants_max" => "--tenants-max",
         "buffers_max" => "--buffers",
+        // This one has no flag.
+        "depth_max" => "the maximum of",
         word => word,
     };
     text.split(' ').map(flag).collect::<Vec<_>>().join(" ")
