@@ -15,9 +15,9 @@
 //! that never end theirs keep all others out; closing connections that have held room only for a
 //! moment would punish a burst.
 //!
-//! Among several users, one may hold as much as nobody holds, times [`PART`], as of the places. What
-//! it wants beyond that waits for its own connections, in an order of its own, and holds up no one
-//! else's. Only what is within its part waits with the others. A connection that is its user's only
+//! Among several users, one may hold as much as nobody holds, times [`PART`], as of places. What
+//! it wants beyond that waits for its own connections, in an order of its own, and holds up nobody
+//! else. Only what is within its part waits with the others. A connection that is its user's only
 //! holder is always within: its request must fit at some time.
 
 use std::sync::Arc;

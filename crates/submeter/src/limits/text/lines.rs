@@ -10,8 +10,8 @@ use super::error::ParseError;
 ///
 /// Blanks separate the two, and limits contain none. A path that contains a blank is quoted as in
 /// JSON: `"/a b" 64m`. Otherwise `/acme 64m rate=5/s`, without its comma, would be a limit of a
-/// group `/acme 64m`, and none of `/acme`. `#` starts a comment, at the beginning of a line or after
-/// a blank. Empty lines are ignored.
+/// group `/acme 64m`, and none of `/acme`. `#` starts a comment, at the beginning of a line or
+/// after a blank. Empty lines are ignored.
 ///
 /// # Examples
 /// See the [module](crate::limits).
