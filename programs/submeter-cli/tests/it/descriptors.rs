@@ -12,6 +12,9 @@ use crate::support::{FREE, SUBMETER, cache_address, get, line, stat};
 /// Longer than any step takes on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How long the page bears a client that says nothing.
+const SILENT_MAX: Duration = Duration::from_secs(30);
+
 /// More clients than the server may have files.
 fn crowd(addr: SocketAddr) -> Vec<TcpStream> {
     (0..150).map(|_| TcpStream::connect(addr).expect("the system takes it")).collect()
@@ -80,7 +83,9 @@ fn few_descriptors_are_shared_out() {
     last.read_to_string(&mut refusal).expect("refused");
     assert_eq!(refusal, "ERROR Too many open connections\r\n");
     let _readers = crowd(page);
+    let began = Instant::now();
     assert_eq!(get(page, "/healthz"), "ok\n", "for all the clients at both ports");
+    assert!(began.elapsed() < SILENT_MAX, "it waited until silent readers were given up");
     clients.clear();
     let mut late = TcpStream::connect(addr).expect("it listens");
     late.set_read_timeout(Some(PATIENCE)).expect("a socket");
