@@ -60,7 +60,8 @@ pub struct Config {
     /// Maximum memory that all connections together may hold while they wait for their clients, in
     /// addition to the usual buffers of 16 KiB per direction: incomplete requests, and answers that
     /// are not taken. Without room a connection waits for it, and connections that have held room
-    /// for a second or more are closed, the oldest first.
+    /// for a second or more are closed, the oldest first. Among several users, one may hold seven
+    /// times as much as is free, and waits for its own connections beyond that.
     pub buffers_max: u64,
     /// Time limit for a client to agree on keys and to log in, where required.
     pub login_timeout: Duration,
@@ -263,7 +264,7 @@ impl Config {
         }
         if names.split('/').count() > self.depth_max {
             return refuse(format!(
-                "tenant {path:?} is deeper than depth_max {}: raise it or use an ancestor",
+                "tenant {path:?} is deeper than depth_max {}: use an ancestor",
                 self.depth_max
             ));
         }

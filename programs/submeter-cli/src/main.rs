@@ -30,6 +30,10 @@ const BENCH: &str = "the bench is a separate program in the sources: cargo run -
                      submeter-bench -- --help";
 
 fn main() -> ExitCode {
+    // Not a command: one would be suggested to those who mistype another.
+    if std::env::args_os().nth(1).is_some_and(|word| word == "bench") {
+        return Failure::new(BENCH).report();
+    }
     let result = match cli::parse(std::env::args_os()) {
         Ok(cli) => run(cli.command),
         Err(error) => submeter_terminal::refuse(&error),
@@ -51,6 +55,5 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Limit(args) => commands::limit::run(&args.command),
         Command::Completions(args) => commands::manual::completions(&args),
         Command::Man(args) => commands::manual::man(&args),
-        Command::Bench { .. } => Err(Failure::new(BENCH)),
     }
 }

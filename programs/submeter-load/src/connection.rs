@@ -26,6 +26,8 @@ use super::verb::Verb;
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long a server may leave requests unanswered.
 const QUIET: Duration = Duration::from_secs(10);
+/// How often to look whether answers are missing.
+const LOOK: Duration = Duration::from_secs(1);
 /// The error when the server has closed the connection.
 const CLOSED: &str = "it closed the connection";
 /// Tokens for `cas` kept per tenant.
@@ -76,6 +78,31 @@ struct Sent {
     is_fill: bool,
 }
 
+/// How long the server has been silent.
+#[derive(Clone, Copy, Debug)]
+struct Silence {
+    /// When the last answer arrived, plus the time during which nobody could have heard one.
+    heard: Instant,
+    looked: Instant,
+}
+
+impl Silence {
+    fn new(now: Instant) -> Silence {
+        Silence { heard: now, looked: now }
+    }
+
+    /// Returns whether the server has been silent for too long. Looks that are far apart mean that
+    /// this process was stopped, and perhaps the server with it.
+    fn look(&mut self, now: Instant) -> bool {
+        let gap = now.saturating_duration_since(self.looked);
+        if gap >= 2 * LOOK {
+            self.heard += gap;
+        }
+        self.looked = now;
+        now.saturating_duration_since(self.heard) >= QUIET
+    }
+}
+
 /// A connection's state for one tenant.
 #[derive(Debug, Default)]
 struct Memory {
@@ -98,8 +125,7 @@ struct Connection<'a> {
     left: u64,
     /// When the next request is due, if there is an interval.
     due: Instant,
-    /// When the last answer arrived.
-    heard: Instant,
+    silence: Silence,
     /// Whether requests are overdue because answers are.
     behind: bool,
     role: Role,
@@ -175,7 +201,7 @@ pub async fn drive_from(
         left,
         // Spread over one interval; otherwise all connections would send at the same instant.
         due: Instant::now() + shared.interval.unwrap_or_default().mul_f64(phase(index)),
-        heard: Instant::now(),
+        silence: Silence::new(Instant::now()),
         behind: false,
         role,
         counts_from: Some(counts_from),
@@ -205,7 +231,8 @@ impl Connection<'_> {
             if ended && self.sent.is_empty() {
                 return Ok(());
             }
-            if !self.sent.is_empty() && self.heard.elapsed() >= QUIET {
+            let is_lost = self.silence.look(Instant::now());
+            if is_lost && !self.sent.is_empty() {
                 return Err(self.lost("it has not answered for 10 s"));
             }
             let interest = if self.written < self.out.len() {
@@ -231,7 +258,7 @@ impl Connection<'_> {
     fn wake(&self, ended: bool) -> Instant {
         let full = self.sent.len() >= self.shared.pipeline;
         // With nothing in flight this wake-up is unnecessary but harmless.
-        let lost = self.heard + QUIET;
+        let lost = self.silence.looked + LOOK;
         if let Role::Burst(burst, started) = self.role
             && self.sent.is_empty()
         {
@@ -251,7 +278,7 @@ impl Connection<'_> {
         }
         if self.sent.is_empty() {
             // The server owes no answers, so its silence begins with the requests sent now.
-            self.heard = now;
+            self.silence.heard = now;
         }
         // The date matters only for times to live beyond 30 days, where an error of a second is
         // negligible.
@@ -406,7 +433,7 @@ impl Connection<'_> {
         self.incoming = incoming;
         self.shared.progress.answered(answered, took);
         if answered > 0 {
-            self.heard = now;
+            self.silence.heard = now;
         }
         Ok(())
     }
@@ -500,4 +527,23 @@ impl Connection<'_> {
 /// that any number of connections is spread evenly.
 fn phase(index: usize) -> f64 {
     f64::from((index as u32).reverse_bits()) / 2f64.powi(32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A stop of the process is no silence of the server; a server that is silent is given up.
+    #[test]
+    fn only_silence_that_could_be_heard_counts() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut silence = Silence::new(start);
+        assert!(!(1..=9).any(|second| silence.look(at(second))));
+        assert!(!silence.look(at(100)), "it was stopped");
+        assert!(silence.look(at(101)), "ten looks found nothing");
+        silence.heard = at(101);
+        assert!(!silence.look(at(200)) && !(201..210).any(|second| silence.look(at(second))));
+        assert!(silence.look(at(210)));
+    }
 }

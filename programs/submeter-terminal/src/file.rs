@@ -42,13 +42,17 @@ pub fn read_open_file(file: fs::File) -> io::Result<String> {
     Ok(text)
 }
 
-/// Decodes UTF-16 only with its byte order mark: without one, UTF-8 text may look like it. Carriage
-/// returns end lines where nothing else does.
+/// Decodes UTF-16 only with its byte order mark: without one, UTF-8 text may look like it. What
+/// contains a NUL is no text but, most likely, UTF-16 without a mark. Carriage returns end lines
+/// where nothing else does.
 fn decode(bytes: Vec<u8>) -> Option<String> {
     let of: fn([u8; 2]) -> u16 = match bytes[..] {
         [0xFF, 0xFE, ..] => u16::from_le_bytes,
         [0xFE, 0xFF, ..] => u16::from_be_bytes,
-        _ => return String::from_utf8(bytes).ok().map(with_line_feeds),
+        _ => {
+            let text = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
+            return text.map(with_line_feeds);
+        }
     };
     let (units, rest) = bytes.as_chunks();
     let units = rest.is_empty().then(|| units.iter().map(|&unit| of(unit)));
@@ -181,7 +185,9 @@ mod tests {
         for (text, read) in [("/a 1m\r/b 2m\r", "/a 1m\n/b 2m\n"), ("a\rb\r\n", "a\rb\r\n")] {
             assert_eq!(decode(text.into()).as_deref(), Some(read));
         }
-        for bytes in [&b"\xFF\xFEa"[..], b"\xFF\xFE\x00\xD8", b"a\xE4b", b"\xFF"] {
+        for bytes in
+            [&b"\xFF\xFEa"[..], b"\xFF\xFE\x00\xD8", b"a\xE4b", b"\xFF", b"/\0a\0", b"\0/\0a"]
+        {
             assert_eq!(decode(bytes.to_vec()), None, "{bytes:?}");
         }
     }

@@ -56,19 +56,23 @@ pub fn plain(line: &str) -> Cow<'_, str> {
     Cow::Owned(seen)
 }
 
-/// Returns a text as a word of a shell command: in single quotes, or, if it contains a character
-/// that [`plain`] would escape, as `$'…'`, which bash, zsh and POSIX since 2024 support.
+/// Returns a text as a word of a command for any POSIX shell: in single quotes, or, if it contains
+/// a character that [`plain`] would escape, as what printf(1) writes. `$'…'` would be shorter, and
+/// another text in dash; it remains for a text whose last line ends, as `$(…)` drops that end.
 #[must_use]
 pub fn shell_word(text: &str) -> String {
     if !text.contains(is_hidden) {
         return format!("'{}'", text.replace('\'', "'\\''"));
     }
-    let mut word = String::from("$'");
+    let is_lines = text.ends_with('\n');
+    let (begin, end) = if is_lines { ("$'", "'") } else { ("\"$(printf '", "')\"") };
+    let mut word = String::from(begin);
     for c in text.chars() {
         match c {
-            '\'' | '\\' => word.extend(['\\', c]),
+            '%' if !is_lines => word.push_str("%%"),
+            '\\' => word.push_str("\\\\"),
             // By bytes, with three digits each, so that what follows cannot extend an escape.
-            c if is_hidden(c) => {
+            c if c == '\'' || is_hidden(c) => {
                 let mut bytes = [0; 4];
                 let bytes = c.encode_utf8(&mut bytes).bytes();
                 word.extend(bytes.map(|byte| format!("\\{byte:03o}")));
@@ -76,7 +80,7 @@ pub fn shell_word(text: &str) -> String {
             c => word.push(c),
         }
     }
-    word + "'"
+    word + end
 }
 
 #[cfg(test)]
@@ -91,5 +95,21 @@ mod tests {
         assert_eq!(plain(&shown), shown);
         let name = submeter::visible(r"/a\u{202e}").to_string();
         assert_eq!(plain(&name), name);
+    }
+
+    /// A word means the same text to every shell.
+    #[test]
+    fn a_word_is_one_text_in_every_shell() {
+        let texts = ["/a\u{202e}b", "/50%\u{202e}\\101'\"$x`", "/a\t", "/ü\u{a0}ä7", "/plain 'x'"];
+        for shell in ["sh", "dash", "bash"] {
+            for text in texts {
+                let script = format!("printf %s {}", shell_word(text));
+                let output = std::process::Command::new(shell).args(["-c", &script]).output();
+                // Not every machine has each.
+                let Ok(output) = output else { continue };
+                assert_eq!(String::from_utf8_lossy(&output.stdout), text, "{shell}: {script}");
+            }
+        }
+        assert_eq!(shell_word("/a\n"), r"$'/a\012'");
     }
 }

@@ -43,10 +43,10 @@ pub(super) const HEALTH: &str = "/healthz";
 /// Maximum number of connections: some dozens of open pages, and all the scrapers of one program.
 pub(super) const CONNECTIONS_MAX: usize = 256;
 
-/// Number of clients that are still heard when all places are taken: the latest to arrive. They get
-/// an answer that says so, over HTTP or, where it is spoken, TLS. A health check is answered: a
-/// server full of slow clients is healthy, and a restart would not help it.
-const DOOR_MAX: usize = 32;
+/// For so many places, one client more is still heard when all are taken: the latest to arrive. It
+/// gets an answer that says so, over HTTP or, where it is spoken, TLS. A health check is answered:
+/// a server full of slow clients is healthy, and a restart would not help it.
+const DOOR_PART: usize = 8;
 
 /// How long a peer may take to send a request's head, and stay idle between two requests.
 pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -93,7 +93,7 @@ impl From<TcpListener> for Endpoint {
         Endpoint {
             listener,
             grace: GRACE,
-            places: Places::default(),
+            places: Places::new(CONNECTIONS_MAX),
             on_shortage: None,
             #[cfg(feature = "tls")]
             tls: None,
@@ -106,6 +106,14 @@ impl Endpoint {
     #[must_use]
     pub fn grace(self, grace: Duration) -> Endpoint {
         Endpoint { grace, ..self }
+    }
+
+    /// Serves at most this many connections, and an eighth as many clients that are told so; the
+    /// default of 256 is also the maximum. A program that is allowed few open files keeps some for
+    /// others this way. To be called before [`places`](Endpoint::places).
+    #[must_use]
+    pub fn connections_max(self, most: usize) -> Endpoint {
+        Endpoint { places: Places::new(most.clamp(1, CONNECTIONS_MAX)), ..self }
     }
 
     /// Returns its places, for inspection while it is served.
@@ -157,28 +165,27 @@ impl Endpoint {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Places {
+    most: usize,
     slots: Arc<Semaphore>,
     /// Requests that were turned away.
     refused: Arc<AtomicU64>,
 }
 
-impl Default for Places {
-    fn default() -> Places {
-        Places { slots: Arc::new(Semaphore::new(CONNECTIONS_MAX)), refused: Arc::default() }
-    }
-}
-
 impl Places {
+    fn new(most: usize) -> Places {
+        Places { most, slots: Arc::new(Semaphore::new(most)), refused: Arc::default() }
+    }
+
     /// Returns the total number of places.
     #[must_use]
     pub fn most(&self) -> usize {
-        CONNECTIONS_MAX
+        self.most
     }
 
     /// Returns the number of places taken, including those that a newcomer would be given.
     #[must_use]
     pub fn taken(&self) -> usize {
-        CONNECTIONS_MAX - self.slots.available_permits()
+        self.most - self.slots.available_permits()
     }
 
     /// Returns the number of requests from clients that found no place.
@@ -218,8 +225,9 @@ struct Inside {
 }
 
 /// The connections that may be ended to make room, in order of arrival.
-#[derive(Default)]
 struct Crowd {
+    /// Number of places.
+    most: usize,
     inside: VecDeque<Inside>,
     /// Connections without a place.
     at_the_door: VecDeque<AbortHandle>,
@@ -227,7 +235,7 @@ struct Crowd {
 
 impl Crowd {
     fn let_in(&mut self, inside: Inside) {
-        if self.inside.len() >= 2 * CONNECTIONS_MAX {
+        if self.inside.len() >= 2 * self.most {
             self.inside.retain(|inside| inside.slot.strong_count() > 0);
         }
         self.inside.push_back(inside);
@@ -235,7 +243,7 @@ impl Crowd {
 
     fn hear(&mut self, task: AbortHandle) {
         self.at_the_door.push_back(task);
-        if self.at_the_door.len() > DOOR_MAX
+        if self.at_the_door.len() > self.most.div_ceil(DOOR_PART)
             && let Some(first) = self.at_the_door.pop_front()
         {
             first.abort();
@@ -267,9 +275,10 @@ pub(super) async fn serve(
     shutdown: impl Future<Output = ()>,
     closing: impl FnOnce(),
 ) {
-    let Places { slots, refused } = door.places.clone();
-    let crowded = app.clone().layer(from_fn_with_state(refused, turn_away));
-    let mut crowd = Crowd::default();
+    let places = door.places.clone();
+    let (slots, most) = (Arc::clone(&places.slots), places.most);
+    let crowded = app.clone().layer(from_fn_with_state(places, turn_away));
+    let mut crowd = Crowd { most, inside: VecDeque::new(), at_the_door: VecDeque::new() };
     let graceful = GracefulShutdown::new();
     let mut shutdown = pin!(shutdown);
     loop {
@@ -356,16 +365,12 @@ async fn answer(app: Router, request: Request) -> Response {
 }
 
 /// Tells a client that found no place why it gets nothing, unless it asks whether the server runs.
-async fn turn_away(
-    State(refused): State<Arc<AtomicU64>>,
-    request: Request,
-    next: Next,
-) -> Response {
+async fn turn_away(State(places): State<Places>, request: Request, next: Next) -> Response {
     if request.uri().path() == HEALTH {
         return next.run(request).await;
     }
     // Relaxed: a statistic.
-    refused.fetch_add(1, Ordering::Relaxed);
-    let why = format!("{CONNECTIONS_MAX} connections are open, the maximum: try again later\n");
+    places.refused.fetch_add(1, Ordering::Relaxed);
+    let why = format!("{} connections are open, the maximum: try again later\n", places.most);
     (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "5")], why).into_response()
 }

@@ -14,15 +14,21 @@
 //! [`STALLED`]. Two alternatives were rejected. Refusing the latest request would let a few clients
 //! that never end theirs keep all others out; closing connections that have held room only for a
 //! moment would punish a burst.
+//!
+//! Among several users, one may hold as much as nobody holds, times [`PART`], as of places. What
+//! it wants beyond that waits for its own connections, in an order of its own, and holds up nobody
+//! else. Only what is within its part waits with the others. A connection that is its user's only
+//! holder is always within: its request must fit at some time.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use submeter::{Bytes, Charge, Group, Quota};
 use tokio::sync::Mutex;
 use tokio::time::sleep;
 
+use super::places::PART;
 use super::{ConnectionState, Connections, Place, millis};
 use crate::clock::Clock;
 use crate::server::BUFFER_BYTES;
@@ -44,11 +50,22 @@ pub(super) struct BufferRoom {
     waiting: AtomicUsize,
 }
 
+/// What the connections of one user hold, where there are several users.
+#[derive(Debug, Default)]
+pub(super) struct Share {
+    held: AtomicU64,
+    /// The user's turn to ask for more.
+    turn: Mutex<()>,
+}
+
 /// The bytes that one connection holds.
 pub(crate) struct BufferHold {
     connections: Arc<Connections>,
     seat: Arc<ConnectionState>,
     charge: Option<Charge>,
+    /// The share that the charge is part of. Set when the connection begins to hold something, as a
+    /// client logs in later than it connects.
+    share: Option<Arc<Share>>,
 }
 
 struct Waiting<'a>(&'a AtomicUsize);
@@ -72,7 +89,7 @@ impl Place {
     /// Returns what the connection holds: initially nothing.
     pub(crate) fn hold(&self) -> BufferHold {
         let (connections, seat) = (Arc::clone(&self.connections), Arc::clone(&self.seat));
-        BufferHold { connections, seat, charge: None }
+        BufferHold { connections, seat, charge: None, share: None }
     }
 }
 
@@ -80,22 +97,35 @@ impl BufferHold {
     /// Changes what is held to `bytes`, and waits for room if that is more than before. Costs
     /// nothing if it is unchanged.
     pub(crate) async fn set(&mut self, bytes: u64, clock: &Clock) {
-        let before = self.charge.as_ref().map_or(0, Charge::amount);
+        let before = self.held();
         if bytes == before {
             return;
+        }
+        if before == 0 {
+            self.share = self.seat.share.get().cloned();
         }
         let connections = Arc::clone(&self.connections);
         let BufferRoom { turn, waiting, .. } = &connections.room;
         // Relaxed: a hint; a connection that misses it takes room a moment earlier than those that
         // wait.
-        let may_try = bytes < before || waiting.load(Ordering::Relaxed) == 0;
+        let may_try =
+            bytes < before || waiting.load(Ordering::Relaxed) == 0 && self.is_within(bytes);
         if !(may_try && self.try_set(bytes)) {
             // Relaxed: as above.
             waiting.fetch_add(1, Ordering::Relaxed);
             let _waiting = Waiting(waiting);
+            let share = self.share.clone();
+            let _own = match &share {
+                Some(share) => Some(share.turn.lock().await),
+                None => None,
+            };
+            while !self.is_within(bytes) {
+                connections.reclaim(&self.seat, share.as_ref(), clock.now().ms, millis(STALLED));
+                sleep(LOOK).await;
+            }
             let _turn = turn.lock().await;
             while !self.try_set(bytes) {
-                connections.reclaim(&self.seat, clock.now().ms, millis(STALLED));
+                connections.reclaim(&self.seat, None, clock.now().ms, millis(STALLED));
                 sleep(LOOK).await;
             }
         }
@@ -105,17 +135,49 @@ impl BufferHold {
         self.seat.set_held(bytes);
     }
 
+    fn held(&self) -> u64 {
+        self.charge.as_ref().map_or(0, Charge::amount)
+    }
+
+    /// Returns whether its user may hold that much here.
+    fn is_within(&self, bytes: u64) -> bool {
+        let Some(share) = &self.share else { return true };
+        let BufferRoom { root, quota, .. } = &self.connections.room;
+        let (more, usage) = (bytes.saturating_sub(self.held()), root.usage(*quota));
+        let left = usage.limit.unwrap_or(u64::MAX).saturating_sub(usage.current + more);
+        // Relaxed: a hint, as above; what all hold is exact.
+        let has = share.held.load(Ordering::Relaxed);
+        has == self.held() || has + more <= left.saturating_mul(PART as u64)
+    }
+
     fn try_set(&mut self, bytes: u64) -> bool {
+        let before = self.held();
         match &mut self.charge {
             Some(_) if bytes == 0 => self.charge = None,
-            Some(charge) => return charge.resize(bytes).is_ok(),
+            Some(charge) => {
+                if charge.resize(bytes).is_err() {
+                    return false;
+                }
+            }
+            None if bytes == 0 => {}
             None => {
                 let BufferRoom { root, quota, .. } = &self.connections.room;
                 let Ok(charge) = root.try_charge(*quota, bytes) else { return false };
                 self.charge = Some(charge);
             }
         }
+        if let Some(share) = &self.share {
+            // Relaxed: as in `is_within`. Wraps around to subtract.
+            share.held.fetch_add(bytes.wrapping_sub(before), Ordering::Relaxed);
+        }
         true
+    }
+}
+
+impl Drop for BufferHold {
+    fn drop(&mut self) {
+        // To hold less never fails.
+        self.try_set(0);
     }
 }
 
@@ -134,6 +196,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
+    use crate::protocol::Access;
     use crate::{Cache, Config};
 
     const MAX: u64 = 8 << 20;
@@ -173,5 +236,40 @@ mod tests {
         held(2000);
         second.set(0, clock).await;
         held(0);
+    }
+
+    /// A user that takes all it can get leaves others room at once; its own connections make room
+    /// for each other.
+    #[tokio::test]
+    async fn no_user_takes_the_room_of_others() {
+        let cache = Cache::new(Config { buffers_max: MAX, ..Config::default() }).expect("sound");
+        let clock = &cache.store().clock;
+        let of = |user: &str| {
+            let place = cache.connections().take_place(clock.now().ms, true).expect("free");
+            place.log_in(&user.into(), Access::Everything, true).expect("welcome");
+            place
+        };
+        let places: Vec<Place> = (0..9).map(|_| of("acme")).collect();
+        let mut holds: Vec<BufferHold> = places.iter().map(Place::hold).collect();
+        let (granted, more) = holds.split_at_mut(7);
+        for hold in granted {
+            let mut set = pin!(hold.set(MAX / 8, clock));
+            assert!(!is_pending(set.as_mut()), "seven eighths");
+        }
+        let [eighth, ninth] = more else { panic!("two more") };
+        let (bob, carol) = (of("bob"), of("carol"));
+        {
+            let mut waits = pin!(eighth.set(1000, clock));
+            assert!(is_pending(waits.as_mut()), "beyond its part");
+            let mut behind = pin!(ninth.set(1, clock));
+            assert!(is_pending(behind.as_mut()), "in order of arrival");
+            for other in [&bob, &carol] {
+                let mut hold = other.hold();
+                let mut set = pin!(hold.set(200_000, clock));
+                assert!(!is_pending(set.as_mut()), "it waits behind those of acme");
+            }
+        }
+        drop((holds, places));
+        assert_eq!(cache.tree().root().usage(cache.metrics().buffers).current, 0);
     }
 }

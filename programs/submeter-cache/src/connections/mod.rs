@@ -9,8 +9,8 @@ mod buffer_room;
 mod listing;
 mod places;
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -21,7 +21,7 @@ use crate::config::Config;
 use crate::metrics::Metrics;
 
 pub(crate) use buffer_room::BufferHold;
-use buffer_room::BufferRoom;
+use buffer_room::{BufferRoom, Share};
 pub(crate) use listing::{Ends, Listener};
 pub use places::ConnectionPlaces;
 use places::Places;
@@ -105,6 +105,8 @@ pub(crate) struct ConnectionState {
     given_ms: AtomicU64,
     task: OnceLock<AbortHandle>,
     ends: OnceLock<Ends>,
+    /// Its user's share of the buffers, if there are several users.
+    share: OnceLock<Arc<Share>>,
 }
 
 impl ConnectionState {
@@ -260,10 +262,19 @@ impl Connections {
     }
 
     /// Ends the connection that has held memory for its client for the longest time, if that is at
-    /// least `stalled_ms`.
-    fn reclaim(&self, except: &ConnectionState, now_ms: u64, stalled_ms: u64) {
+    /// least `stalled_ms`: one of all or, with a share, of that user's.
+    fn reclaim(
+        &self,
+        except: &ConnectionState,
+        of: Option<&Arc<Share>>,
+        now_ms: u64,
+        stalled_ms: u64,
+    ) {
         let places = self.places.lock();
-        let seats = places.taken.values().map(|taken| &taken.seat);
+        let seats = places.taken.values().map(|taken| &taken.seat).filter(|seat| {
+            let theirs = |of| seat.share.get().is_some_and(|share| Arc::ptr_eq(share, of));
+            of.is_none_or(theirs)
+        });
         let stalled = seats.filter(|seat| {
             let waited_ms = now_ms.saturating_sub(seat.stalled_since_ms());
             seat.held() > 0 && waited_ms >= stalled_ms && !std::ptr::eq(&***seat, except)

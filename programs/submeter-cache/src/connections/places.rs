@@ -22,13 +22,14 @@ use std::sync::atomic::Ordering;
 
 use submeter::Charge;
 
+use super::buffer_room::Share;
 use super::{ConnectionState, Connections, Phase};
 use crate::protocol::Access;
 use crate::users::{self, ByName};
 
 /// A user may have this many times the places that no user has: seven eighths of all places at
 /// most.
-const PART: usize = 7;
+pub(super) const PART: usize = 7;
 
 /// A place among the open connections. It is held while the connection is open, however its task
 /// ends.
@@ -47,8 +48,9 @@ pub(super) struct Places {
     /// The strangers by number, and so in order of arrival, with the time of their arrival.
     strangers: BTreeMap<u64, u64>,
     pub(super) ended_strangers: u64,
-    /// Number of connections of each user, and of all users together.
-    of_users: HashMap<Arc<str>, usize>,
+    /// Number of connections of each user with their share of the buffers, and of all users
+    /// together.
+    of_users: HashMap<Arc<str>, (usize, Arc<Share>)>,
     known: usize,
 }
 
@@ -199,7 +201,7 @@ impl Place {
         let connections = &self.connections;
         let places = &mut *connections.places.lock();
         let Some(taken) = places.taken.get_mut(&self.number) else { return Err(Unwelcome::Gone) };
-        let has = places.of_users.get(user).copied().unwrap_or(0);
+        let has = places.of_users.get(user).map_or(0, |(has, _)| *has);
         let left = connections.most.saturating_sub(places.known + 1);
         if is_shared && has > 0 && has + 1 > left.saturating_mul(PART) {
             // Relaxed: a statistic.
@@ -208,7 +210,12 @@ impl Place {
         }
         places.strangers.remove(&self.number);
         taken.user = Some((Arc::clone(user), access));
-        *places.of_users.entry(Arc::clone(user)).or_default() += 1;
+        let (has, share) = places.of_users.entry(Arc::clone(user)).or_default();
+        *has += 1;
+        if is_shared {
+            // A client logs in once.
+            let _ = taken.seat.share.set(Arc::clone(share));
+        }
         places.known += 1;
         Ok(())
     }
@@ -222,7 +229,7 @@ impl Drop for Place {
             return;
         };
         places.known -= 1;
-        if let Some(has) = places.of_users.get_mut(&user) {
+        if let Some((has, _)) = places.of_users.get_mut(&user) {
             *has -= 1;
             if *has == 0 {
                 places.of_users.remove(&user);

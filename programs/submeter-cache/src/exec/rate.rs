@@ -74,7 +74,7 @@ impl Session<'_> {
             return None;
         }
         if let Some(after) = after {
-            return (after <= config.request_timeout).then_some(after);
+            return (after <= config.request_timeout).then_some(after.min(LOOK));
         }
         let waited_ns = self.clock().between_ns(self.arrival, self.clock().raw());
         let has_time = Duration::from_nanos(waited_ns) < config.request_timeout;
@@ -126,6 +126,10 @@ fn kind(verb: Verb) -> Kind {
         Verb::Debug => Kind::Debug,
     }
 }
+
+/// The longest time until a retry, as for [`submeter::Group::take`]: the limit may have been raised
+/// or lifted meanwhile.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// How often to retry when it is unknown when something is granted, as on a server without a lease:
 /// often compared with the seconds that a first lease takes, and seldom compared with the cost of a

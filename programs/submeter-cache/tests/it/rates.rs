@@ -151,6 +151,31 @@ fn a_wait_ends_when_its_rate_grants_again() {
     assert_eq!(answers, refused.repeat(2));
 }
 
+/// Who waits for a rate that is lifted or raised waits no longer.
+#[test]
+fn a_wait_ends_with_its_limit() {
+    let (per, patience) = (Duration::from_secs(50), Duration::from_secs(30));
+    let lift = |server: &Running| server.cache.set_limits(&[]).expect("sound");
+    let raise = |server: &Running| {
+        let limits = [limit("/a", 1000, Duration::from_secs(1))];
+        server.cache.set_limits(&limits).expect("sound");
+    };
+    for (case, end) in [&lift as &dyn Fn(&Running), &raise].into_iter().enumerate() {
+        let server = server(1, per, OverRate::Wait);
+        let mut client = server.connect();
+        assert_eq!(client.set("a:k", b"v"), "STORED");
+        let started = Instant::now();
+        client.send("get a:none\r\n");
+        while throttled(&server, "/a") == 0 {
+            assert!(started.elapsed() < patience, "nothing is kept waiting");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        end(&server);
+        assert_eq!(client.line(), "END");
+        assert!(started.elapsed() < patience, "case {case}: {:?}", started.elapsed());
+    }
+}
+
 #[test]
 fn limits_change_while_tenants_are_served() {
     let server = server(1, HOUR, OverRate::Refuse);

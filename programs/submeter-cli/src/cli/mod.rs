@@ -81,12 +81,6 @@ pub(crate) enum Command {
     Completions(CompletionsArgs),
     /// Print the manual page
     Man(ManArgs),
-    /// Says where the bench is now, for callers who look for it here
-    #[command(hide = true)]
-    Bench {
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true, num_args = 0..)]
-        args: Vec<std::ffi::OsString>,
-    },
 }
 
 /// Reads a command line. A flag of `serve` that is missing is taken from its variable, or else from

@@ -154,7 +154,8 @@ pub(crate) struct ServeArgs {
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) connections: u32,
     /// Maximum memory of all incomplete requests and unread answers [default: 64m, or more if
-    /// --value-max needs it]
+    /// --value-max needs it]. With several users in --auth-file, none may have all, as with
+    /// --connections
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) buffers: Option<u64>,
     /// Close a connection that has not finished the TLS handshake (--tls-cert) and logged in
@@ -187,8 +188,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "/PATH=SIZE,low=SIZE,rate=N/s,cpu=N")]
     pub(crate) tenant_limit: Vec<GroupLimits>,
     /// Read limits of tenants from this file, with lines "/PATH SIZE,rate=N/s", and again on
-    /// SIGHUP; they replace those of --config. Quote a path that contains " #" or ends in a blank,
-    /// as in JSON. What a tenant holds above a lowered limit is dropped soon after, unless
+    /// SIGHUP; they replace those of --config. Quote a path that contains a blank as in JSON:
+    /// "/a b" 64m. What a tenant holds above a lowered limit is dropped soon after, unless
     /// --no-evictions is given
     #[arg(long, value_name = "FILE")]
     pub(crate) limits: Option<PathBuf>,
@@ -246,6 +247,8 @@ pub(crate) fn in_flags(text: &str) -> String {
         "value_max" => "--value-max",
         "tenants_max" => "--tenants-max",
         "buffers_max" => "--buffers",
+        // This one has no flag.
+        "depth_max" => "the maximum of",
         word => word,
     };
     text.split(' ').map(flag).collect::<Vec<_>>().join(" ")

@@ -11,6 +11,7 @@ use crate::top::client::Client;
 pub(crate) fn run(command: &LimitCommand) -> Result<ExitCode, Failure> {
     let LimitCommand::Set(args) = command;
     let client = Client::new(&args.access.page(&args.url))?;
+    let is_known = client.has_group(&args.path)?;
     let now = client.set_limits(&args.path, &args.limits.join(","))?;
     let (path, limits) = (submeter::visible(&now.path), show::plain(&now.limits));
     let limits = if now.limits.is_empty() { "no limits of its own" } else { &*limits };
@@ -20,6 +21,15 @@ pub(crate) fn run(command: &LimitCommand) -> Result<ExitCode, Failure> {
     let access = args.access.flags();
     let undo = format!("submeter limit set {access}{url} {path_word} {undo}");
     let text = format!("{path}: {limits}\nundo: {undo}\n");
-    show::print(&text).map_err(Failure::new)?;
+    // The undo is all that is left of the previous limits.
+    show::print(&text).map_err(|error| {
+        Failure::new(format_args!("{error}; the limits are set all the same: {undo} undoes it"))
+    })?;
+    if !is_known {
+        show::tell(&format!(
+            "warning: {path} is not among the tenants: these limits are for one to come. If the \
+             name is wrong, undo it\n"
+        ));
+    }
     Ok(ExitCode::SUCCESS)
 }

@@ -96,7 +96,7 @@ impl Client {
                 let url = self.url();
                 let line = text.trim().lines().next().unwrap_or_default();
                 let line: String = line.chars().take(WHY_MAX).collect();
-                Err(Failure::new(format_args!("{url}: {line}")))
+                Err(Failure::new(format_args!("{url}: {line}{}", hint(status))))
             }
             status => Err(self.unreachable(&ureq::Error::StatusCode(status.as_u16()))),
         }
@@ -107,6 +107,13 @@ impl Client {
     pub(super) fn group(&self, path: &str) -> Option<DetailDoc> {
         let (status, text) = self.fetch("/api/group", &[("path", path)]).ok()?;
         (status == StatusCode::OK).then(|| serde_json::from_str(&text).ok())?
+    }
+
+    /// Returns whether there is a group.
+    pub(crate) fn has_group(&self, path: &str) -> Result<bool, Failure> {
+        let answer = self.fetch("/api/group", &[("path", path)]);
+        let (status, _) = answer.map_err(|error| self.unreachable(&error))?;
+        Ok(status != StatusCode::NOT_FOUND)
     }
 
     /// Sets limits of a group, written as the program writes them.
@@ -156,9 +163,21 @@ pub(crate) fn sentence(answer: &mut ureq::http::Response<ureq::Body>) -> String 
     match text {
         Ok(text) if is_ours => {
             let line = show::plain(text.trim().lines().next().unwrap_or_default());
-            line.chars().take(WHY_MAX).collect()
+            line.chars().take(WHY_MAX).collect::<String>() + hint(answer.status())
         }
         _ => "is it a submeter server? Use its --http address".to_owned(),
+    }
+}
+
+/// Returns what to do about a missing token, if the variable of `serve` names one. It is not sent
+/// without being asked for: the address may be anyone's.
+fn hint(status: StatusCode) -> &'static str {
+    let is_named = std::env::var_os("SUBMETER_TOKEN_FILE").is_some();
+    match (status, is_named) {
+        (StatusCode::UNAUTHORIZED, true) => {
+            " (SUBMETER_TOKEN_FILE is read by submeter serve alone: use --token-file)"
+        }
+        _ => "",
     }
 }
 

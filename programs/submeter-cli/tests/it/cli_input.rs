@@ -10,6 +10,10 @@ use crate::support::SUBMETER;
 #[test]
 fn unknown_commands_flags_and_values() {
     SUBMETER.refuses(&["srve"], &["srve", "'serve'"]);
+    let unknown = SUBMETER.run(&["nosuch"]);
+    let said = text(&unknown.stderr);
+    assert!(said.contains("nosuch") && !said.contains("bench"), "{said}");
+    SUBMETER.refuses(&["bench", "all"], &["-p submeter-bench"]);
     SUBMETER.refuses(&["serve", "--lod", "6"], &["--lod", "'--load'"]);
     SUBMETER.refuses(&["serve", "now"], &["now"]);
     SUBMETER.refuses(&["load", "--tenants", "0"], &["--tenants", "0"]);
@@ -23,6 +27,8 @@ fn unknown_commands_flags_and_values() {
     SUBMETER.refuses(&["serve", "--value-max", "2g"], &["--value-max", "1073741824"]);
     SUBMETER.refuses(&["serve", "--buffers", "1"], &["--buffers 1 ", "or more"]);
     SUBMETER.refuses(&["serve", "--tenant-limit", "/=1m"], &["set --memory (--tenant-limit)"]);
+    let deep = ["serve", "--tenant-limit", "/a/b/c/d/e=1m"];
+    SUBMETER.refuses(&deep, &["deeper than the maximum of 4: use an ancestor"]);
     SUBMETER.refuses(&["serve", "--tenant-limit", "/a=rate=0/s"], &["\"0/s\"", "1/h"]);
     SUBMETER
         .refuses(&["fleet", "set", "/a", "rate=0/s", "--bank", "unix:/b"], &["1/s for a fleet"]);
@@ -114,6 +120,8 @@ fn missing_files() {
 fn malformed_files() {
     let limits = TempFile::new("bad.limits", "/acme 64m\n/web huge\n");
     SUBMETER.refuses(&["serve", "--limits", limits.path()], &[limits.path(), "line 2", "huge"]);
+    let utf_16 = TempFile::new("utf16.limits", "/\0a\0c\0m\0e\0 \x001\0m\0\n\0");
+    SUBMETER.refuses(&["serve", "--limits", utf_16.path()], &[utf_16.path(), "save it as UTF-8"]);
     let csv = "tenant,key_bytes,value_bytes,request_rate_kqps,zipf_alpha,wss_mb_no_ttl,\
                operations,ttls\na,20,many,1,1,1,get=1,\n";
     let tenants = TempFile::new("bad.csv", csv);
@@ -155,10 +163,18 @@ fn files_without_end() {
 #[test]
 fn files_of_one_long_line_are_not_repeated() {
     let zeros = TempFile::new("zeros", &"\0".repeat(1 << 20));
-    refuses_shortly(&["serve", "--limits", zeros.path()], &["line 1", "(1048576 characters)"]);
-    refuses_shortly(&["serve", "--config", zeros.path()], &[zeros.path(), "line 1", "not TOML"]);
-    refuses_shortly(&["load", "--tenants-file", zeros.path()], &[zeros.path(), "no column"]);
     let long = "x".repeat(1 << 20);
+    let word = TempFile::new("word", &long);
+    for (args, parts) in [
+        (["serve", "--limits"], &["line 1", "(1048576 characters)"][..]),
+        (["serve", "--config"], &["line 1", "not TOML"]),
+        (["load", "--tenants-file"], &["no column"]),
+    ] {
+        let args = |file| [args[0], args[1], file];
+        refuses_shortly(&args(word.path()), parts);
+        let zeroed = if args("")[0] == "serve" { "save it as UTF-8" } else { parts[0] };
+        refuses_shortly(&args(zeros.path()), &[zeros.path(), zeroed]);
+    }
     for (content, part) in [
         (format!("/{long} 64m"), "the maximum is 16384 bytes"),
         (format!("{long} 64m"), "starts with '/'"),
@@ -283,7 +299,7 @@ fn ports_in_use() {
 fn an_address_that_is_not_ours() {
     SUBMETER.refuses(
         &["serve", "--listen", "192.0.2.1:0", "--http", "127.0.0.1:0"],
-        &["192.0.2.1:0", "--listen"],
+        &["192.0.2.1:0: it is no address of this machine", "--listen 127.0.0.1:0"],
     );
     SUBMETER.refuses(&["load", "--connect", "nowhere"], &["nowhere", "HOST:PORT"]);
 }

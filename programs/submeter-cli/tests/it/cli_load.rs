@@ -270,7 +270,8 @@ fn a_signal_ends_it_with_its_results() {
     let json = TempFile::new("signal.json", "");
     let args = ["load", "--connect", &addr, "--tenants-file", csv.path(), "--seconds", "60"];
     let load = SUBMETER.start(&[&args[..], &["--json", json.path()]].concat());
-    while fake.log().is_empty() {
+    // Until something was read back.
+    while fake.log().len() < 1 << 16 {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     load.signal("INT");
@@ -281,6 +282,24 @@ fn a_signal_ends_it_with_its_results() {
         .expect("JSON");
     assert_eq!(json["total"]["bytes_sent"].as_u64(), Some(fake.log().len() as u64));
     assert!(json["seconds"].as_f64().is_some_and(|s| s < 60.0));
+}
+
+/// What nobody measured is not said to be correct, or to have taken no time.
+#[test]
+fn a_signal_in_the_warm_up_leaves_no_results() {
+    let fake = Fake::start(Lie::None);
+    let csv = TempFile::new("warm.csv", CSV);
+    let addr = fake.addr.to_string();
+    let args = ["load", "--connect", &addr, "--tenants-file", csv.path(), "--seconds", "60"];
+    let load = SUBMETER.start(&[&args[..], &["--warm-up", "600"]].concat());
+    while fake.log().is_empty() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    load.signal("INT");
+    let (code, out) = load.end();
+    assert_eq!(code, Some(0), "{out}");
+    assert!(out.contains("none were read back") && !out.contains("correct"), "{out}");
+    assert!(!out.contains("0 ns"), "{out}");
 }
 
 #[test]

@@ -107,6 +107,9 @@ fn only_who_has_the_token_is_shown_the_page() {
     let page = page(&mut server);
     SUBMETER.refuses(&["top", "--once", &page], &[&page, "--token-file FILE"]);
     SUBMETER.refuses(&["stat", "-e", "task-clock", &page], &[&page, "--token-file FILE"]);
+    let variable = ("SUBMETER_TOKEN_FILE", token.path());
+    let hinted = text(&SUBMETER.run_in(&["top", "--once", &page], &[variable]).stderr);
+    assert!(hinted.contains("SUBMETER_TOKEN_FILE is read by submeter serve alone"), "{hinted}");
     let wrong = secret("wrong", "correct-horse-batterx\n");
     SUBMETER.refuses(
         &["top", "--once", "--token-file", wrong.path(), &page],

@@ -1,6 +1,7 @@
 //! Limits of `submeter serve`: from flags, and from a file that is read again.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
@@ -344,6 +345,22 @@ fn a_limit_is_set_and_undone_from_a_shell() {
     assert!(ask(&client, STORE).starts_with("SERVER_ERROR too many requests"));
     assert!(set(&["rate=none"]).starts_with("/acme: memory=64k\n"));
     assert_eq!(ask(&client, STORE), "STORED", "and what else limits it stays");
+    // Whoever misspells a name is told so.
+    let new = SUBMETER.run(&["limit", "set", &page, "/acne", "rate=5/s"]);
+    let said = text(&new.stderr);
+    assert_eq!(new.status.code(), Some(0), "{said}");
+    assert!(
+        said.starts_with("warning: /acne is not among the tenants") && said.lines().count() == 1,
+        "{said}"
+    );
+    // The undo is not lost with the output.
+    let full = File::options().write(true).open("/dev/full").expect("a device");
+    let mut lost = Command::new(env!("CARGO_BIN_EXE_submeter"));
+    lost.args(["limit", "set", &page, "/acme", "rate=7/s"]).stdout(full);
+    let lost = lost.output().expect("it runs");
+    assert_eq!(lost.status.code(), Some(2));
+    let said = text(&lost.stderr);
+    assert!(said.contains(&undo) && said.contains("are set all the same"), "{said}");
     let bad = ["limit", "set", &page, "/acme", "rat=5/s"];
     SUBMETER.refuses(&bad, &["\"rat\" is not a limit", "stay as they were"]);
     let mut other = SUBMETER.start(&FREE);
@@ -410,12 +427,13 @@ fn hostile_names_survive_copied_commands() {
     let url = format!("http://{page}");
     for name in names {
         let output = SUBMETER.run(&["limit", "set", &url, name, "memory=77k"]);
+        assert_eq!(text(&output.stderr), "", "{name:?} is there");
         let said = text(&output.stdout);
         let Some((_, undo)) = said.split_once("undo: submeter ") else {
             panic!("{name:?}: {said}")
         };
         let undo = format!("{} {undo}", env!("CARGO_BIN_EXE_submeter"));
-        let undone = Command::new("bash").args(["-c", &undo]).output().expect("bash runs");
+        let undone = Command::new("sh").args(["-c", &undo]).output().expect("sh runs");
         assert!(undone.status.success(), "{undo}: {}", text(&undone.stderr));
     }
     assert_eq!(memory(), before, "each is undone, and nobody else is limited");

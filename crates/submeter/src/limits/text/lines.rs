@@ -8,9 +8,10 @@ use super::error::ParseError;
 
 /// Parses lines of a group's path and its limits, and returns each with its line number.
 ///
-/// The last blank of a line separates the two, as a name may contain blanks. `#` starts a comment,
-/// at the beginning of a line or after a blank. A path that would be misread, because it contains
-/// such a `#` or ends in a blank, is quoted as in JSON: `"/a #1" 64m`. Empty lines are ignored.
+/// Blanks separate the two, and limits contain none. A path that contains a blank is quoted as in
+/// JSON: `"/a b" 64m`. Otherwise `/acme 64m rate=5/s`, without its comma, would be a limit of a
+/// group `/acme 64m`, and none of `/acme`. `#` starts a comment, at the beginning of a line or
+/// after a blank. Empty lines are ignored.
 ///
 /// # Examples
 /// See the [module](crate::limits).
@@ -29,23 +30,31 @@ pub fn parse_lines(text: &str) -> Result<Vec<(usize, GroupLimits)>, ParseError> 
 
 /// Parses a line, which may be empty or a comment.
 fn one(line: &str) -> Result<Option<GroupLimits>, ParseError> {
-    let none = || ParseError::new(line, "has no limit");
-    if let Some(quoted) = line.strip_prefix('"') {
-        let (path, rest) = unquote(quoted).ok_or_else(|| {
-            let what = "has an invalid quoted path: quote it as in JSON, such as \"/a #1\"";
+    let unquoted;
+    let (path, rest) = match line.strip_prefix('"') {
+        Some(quoted) => unquote(quoted).ok_or_else(|| {
+            let what = "has an invalid quoted path: quote it as in JSON, such as \"/a b\"";
             ParseError::new(line, what)
-        })?;
-        return match without_comment(rest).trim_start() {
-            "" => Err(none()),
-            limits => GroupLimits::new(&path, limits).map(Some),
-        };
+        })?,
+        None => {
+            unquoted = without_comment(line);
+            if unquoted.is_empty() {
+                return Ok(None);
+            }
+            let end = unquoted.find(char::is_whitespace).unwrap_or(unquoted.len());
+            (unquoted[..end].to_owned(), &unquoted[end..])
+        }
+    };
+    let limits = without_comment(rest).trim_start();
+    if limits.is_empty() {
+        return Err(ParseError::new(line, "has no limit"));
     }
-    let line = without_comment(line);
-    if line.is_empty() {
-        return Ok(None);
+    if limits.contains(char::is_whitespace) {
+        let what = "has a blank too many: separate limits by commas alone, such as 64m,rate=5/s, \
+                    and quote a path that contains a blank, such as \"/a b\" 64m";
+        return Err(ParseError::new(line, what));
     }
-    let (path, limits) = line.rsplit_once(char::is_whitespace).ok_or_else(none)?;
-    GroupLimits::new(path.trim_end(), limits).map(Some)
+    GroupLimits::new(&path, limits).map(Some)
 }
 
 fn without_comment(line: &str) -> &str {

@@ -268,6 +268,12 @@ impl FromStr for GroupLimits {
         let (path, limits) = text.split_once('=').ok_or_else(|| {
             ParseError::new(text, "is not of the form /PATH=LIMITS, such as /acme=64m,rate=20000/s")
         })?;
+        // What follows a blank or comma instead of that `=` must not become one either.
+        let last = path.rfind(|c: char| c == ',' || c.is_whitespace());
+        if last.is_some_and(|at| parse(text[at..].trim_start_matches([',', ' ', '\t'])).is_ok()) {
+            let what = "has a limit within its path: write /PATH=LIMITS, such as /acme=rate=5/s";
+            return Err(ParseError::new(text, what));
+        }
         GroupLimits::new(path, limits)
     }
 }

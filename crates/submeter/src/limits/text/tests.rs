@@ -193,6 +193,8 @@ fn an_error_names_input_and_remedy() {
         ("/a=1k,rate=5/s,rate=6/s", "is a duplicate"),
         ("/a=1k,memory=2k", "is a duplicate"),
         ("/a=rate=0k/s", "the amount is 0"),
+        ("/acme memory=5m", "within its path"),
+        ("/acme,cpu=2,rate=5/s", "within its path"),
     ] {
         let error = text.parse::<GroupLimits>().expect_err(text).to_string();
         assert!(error.contains(named) && !error.contains('\n'), "{text}: {error}");
@@ -201,7 +203,7 @@ fn an_error_names_input_and_remedy() {
 
 #[test]
 fn lines_are_path_and_limits() {
-    let text = "# limits\n\n/acme 64m\n  /acme/web team\t1k  \n/a,b=c rate=5/s # few\n\
+    let text = "# limits\n\n/acme 64m\n  \"/acme/web team\"\t1k  \n/a,b=c rate=5/s # few\n\
                 /d high=3k,low=2k,min=1k\n";
     let limits = parse_lines(text).expect("well-formed");
     let rate = Rate::new(5, Duration::from_secs(1));
@@ -238,6 +240,13 @@ fn an_error_of_a_line_has_its_number() {
         (r#""/acme 1k"#, "invalid quoted path"),
         (r#""/acme" # 1k"#, "no limit"),
         (r#""acme" 1k"#, "starts with '/'"),
+        (r#""" 1k"#, "starts with '/'"),
+        (r#""""#, "no limit"),
+        ("/acme 1m rate=5/s", "limits by commas alone"),
+        ("/acme 1m, rate=5/s", "limits by commas alone"),
+        ("/acme 1m ,rate=5/s", "limits by commas alone"),
+        ("/web team 1m", "quote a path that contains a blank"),
+        (r#""/web team" 1m rate=5/s"#, "limits by commas alone"),
     ] {
         let error = parse_lines(&format!("/ok 1k\n{line}\n")).expect_err(line);
         assert_eq!(error.line(), Some(2));

@@ -17,7 +17,8 @@ pub(crate) fn table(plan: &Plan, outcome: &Outcome, total: &Tally) -> String {
 }
 
 fn row(name: &str, tally: &Tally, outcome: &Outcome) -> Vec<String> {
-    let quantile = |q| show::time(tally.latency_ns.value_at_quantile(q));
+    let time = |ns| if tally.requests() == 0 { "-".to_owned() } else { show::time(ns) };
+    let quantile = |q| time(tally.latency_ns.value_at_quantile(q));
     vec![
         name.to_owned(),
         show::count(tally.requests()),
@@ -27,12 +28,15 @@ fn row(name: &str, tally: &Tally, outcome: &Outcome) -> Vec<String> {
         quantile(0.9),
         quantile(0.99),
         quantile(0.999),
-        show::time(tally.latency_ns.max()),
+        time(tally.latency_ns.max()),
     ]
 }
 
 /// Says in one line or a few whether the values read were the values stored.
 pub(crate) fn verdict(outcome: &Outcome, total: &Tally) -> String {
+    if total.hits == 0 {
+        return format!("{DIM}values{DIM:#}  none were read back, so none were checked\n");
+    }
     if total.corrupt == 0 {
         let checked = show::count(total.hits);
         return format!(

@@ -60,7 +60,8 @@ impl Plan {
         let opens = plan.all_connections();
         if self.connections_max < opens {
             return Err(Failure::new(format_args!(
-                "--connections {} is too few for --load, which opens {opens}: raise it",
+                "{} connections are too few for --load, which opens {opens}: allow more \
+                 (--connections)",
                 self.connections_max
             )));
         }

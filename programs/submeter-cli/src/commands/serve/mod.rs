@@ -4,6 +4,7 @@ mod checkpoint;
 mod conservation;
 mod deletion;
 mod demo;
+mod descriptors;
 mod files;
 mod fleet;
 mod heap;
@@ -27,7 +28,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Resource, Rlimit};
 use submeter_cache::{Address, Cache};
 use submeter_http::Dashboard;
 use tokio::sync::watch;
@@ -60,17 +60,18 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
 }
 
 fn run_until_end(args: &ServeArgs) -> Result<ExitCode, Failure> {
+    // A runtime without descriptors panics.
+    let mut plan = Plan::of(args)?;
+    let warning = descriptors::fit(&mut plan, descriptors::allowed())?;
     // Before anything else: Ctrl-C during the start ends with a summary too.
     let early = signals::Early::new().map_err(|e| cannot_listen(&e))?;
-    // Each connection takes a descriptor, and the usual soft limit of 1,024 exists only for
-    // programs that use select(2). Where the hard limit is no higher, that number must suffice.
-    let limits = rustix::process::getrlimit(Resource::Nofile);
-    let _ =
-        rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, ..limits });
     let runtime = runtime(Some(OTHER_THREADS))?;
     let code = runtime.block_on(async {
         let signals = early.listen().map_err(|e| cannot_listen(&e))?;
-        serve(args, signals).await
+        if let Some(warning) = warning {
+            log::warn!("{warning}");
+        }
+        serve(Arc::new(plan), signals).await
     });
     // Connections that outlived the grace period must not hold the process.
     runtime.shutdown_timeout(Duration::from_millis(100));
@@ -81,9 +82,8 @@ fn cannot_listen(error: &std::io::Error) -> Failure {
     Failure::new(format_args!("cannot install signal handlers: {error}"))
 }
 
-async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitCode, Failure> {
+async fn serve(plan: Arc<Plan>, signals: watch::Receiver<bool>) -> Result<ExitCode, Failure> {
     let hangups = reload::hangups().map_err(|e| cannot_listen(&e))?;
-    let plan = Arc::new(Plan::of(args)?);
     let Some(read) = files::read(Arc::clone(&plan), signals.clone()).await? else {
         log::info!("stopped before serving");
         return Ok(ExitCode::SUCCESS);
@@ -120,6 +120,7 @@ async fn serve(args: &ServeArgs, signals: watch::Receiver<bool>) -> Result<ExitC
     let deleted = Deleted::watching(watched);
     let shown = shown::shown(&cache, &listen, &deleted, heap.as_ref()).member(&name);
     let endpoint = ports::page(http, tls, cache.config().drain).on_shortage(unserved::tell);
+    let endpoint = endpoint.connections_max(plan.page.connections_max);
     let shown = places::show(asked_for(shown, &plan.page, limiter, also), &cache, &endpoint);
     let shown = token.into_iter().fold(shown, Dashboard::token);
     let page = submeter_http::serve(endpoint, shown, signals::arrived(ended));

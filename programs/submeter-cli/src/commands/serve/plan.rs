@@ -33,6 +33,7 @@ pub(super) struct Plan {
 pub(super) struct Page {
     pub(super) hosts: Vec<String>,
     pub(super) limits_api: bool,
+    pub(super) connections_max: usize,
 }
 
 /// What ends the server apart from a signal.
@@ -94,7 +95,11 @@ impl Plan {
                 .clone()
                 .map(|receiver| otlp::Plan { receiver, protocol: args.otlp_protocol.clone() }),
             heap: args.heap,
-            page: Page { hosts: args.http_host.clone(), limits_api: args.limits_api },
+            page: Page {
+                hosts: args.http_host.clone(),
+                limits_api: args.limits_api,
+                connections_max: usize::MAX,
+            },
             end: End { after: args.seconds, with_stdin: args.end_with_stdin },
         })
     }

@@ -21,16 +21,22 @@ pub(super) struct Plan {
     pub(super) threads: Option<NonZero<usize>>,
 }
 
+impl Plan {
+    pub(super) fn threads(&self) -> NonZero<usize> {
+        let cpus = || std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
+        self.threads.unwrap_or_else(cpus)
+    }
+}
+
 /// Opens the cache's port and starts the threads that serve it, then opens the page's.
 pub(super) async fn open(
     plan: &Plan,
     cache: &Cache,
 ) -> Result<(Server, (TcpListener, SocketAddr)), Failure> {
-    let Plan { listen, http, threads } = plan;
+    let Plan { listen, http, .. } = plan;
     let server = Server::listen(listen, cache.clone()).await;
     let server = server.map_err(|error| cannot_listen(listen, &error))?;
-    let cpus = || std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
-    let server = server.threads(threads.unwrap_or_else(cpus)).map_err(|e| no_threads(&e))?;
+    let server = server.threads(plan.threads()).map_err(|e| no_threads(&e))?;
     let not_bound = |error| cannot_bind("--http", *http, &error);
     let page = TcpListener::bind(*http).await.map_err(not_bound)?;
     let page_at = page.local_addr().map_err(not_bound)?;
@@ -93,14 +99,18 @@ fn cannot_listen(address: &Address, error: &io::Error) -> Failure {
 }
 
 fn cannot_bind(flag: &str, addr: SocketAddr, error: &io::Error) -> Failure {
-    let why = match error.kind() {
-        io::ErrorKind::AddrInUse => "the port is in use".to_owned(),
-        _ => error.to_string(),
-    };
     let free = SocketAddr::new(addr.ip(), 0);
-    Failure::new(format_args!(
-        "cannot listen on {addr}: {why}; use another ({flag} {free} picks a free one)"
-    ))
+    let another = || format!("use another port ({flag} {free} picks a free one)");
+    let (why, remedy) = match error.kind() {
+        io::ErrorKind::AddrInUse => ("the port is in use".to_owned(), another()),
+        io::ErrorKind::PermissionDenied => (error.to_string(), another()),
+        io::ErrorKind::AddrNotAvailable => (
+            "it is no address of this machine".to_owned(),
+            format!("use one that is, such as {flag} 127.0.0.1:{}", addr.port()),
+        ),
+        _ => (error.to_string(), format!("use another address for {flag}")),
+    };
+    Failure::new(format_args!("cannot listen on {addr}: {why}; {remedy}"))
 }
 
 /// A port that other machines may reach.
@@ -165,6 +175,18 @@ mod tests {
     }
 
     const HOME: &str = "127.0.0.1:1";
+
+    /// The remedy is not the fault.
+    #[test]
+    fn a_remedy_is_a_port_that_can_be_had() {
+        use io::ErrorKind::{AddrInUse, AddrNotAvailable};
+        let addr = "192.0.2.1:0".parse().expect("an address");
+        let said = |kind: io::ErrorKind| cannot_bind("--listen", addr, &kind.into());
+        let foreign = said(AddrNotAvailable);
+        assert!(!foreign.line().contains("--listen 192"), "{}", foreign.line());
+        assert!(foreign.line().contains("--listen 127.0.0.1:0"), "{}", foreign.line());
+        assert!(said(AddrInUse).line().contains("--listen 192.0.2.1:0 picks a free one"));
+    }
 
     /// Only doors that are open to other machines cause a warning.
     #[test]
