@@ -53,7 +53,13 @@ struct Held {
     /// Whether there was a refusal since the last request, and before it.
     is_short: bool,
     was_short: bool,
-    /// Whether the last request brought nothing more after a refusal, so that hurrying is useless.
+    /// Whether there was a refusal in this period of demand, and whether the last request ended a
+    /// period without any.
+    short_lately: bool,
+    was_calm: bool,
+    /// Whether a request after a refusal has brought nothing more, and no calm period has followed,
+    /// so that hurrying is useless. Not only until a request without a refusal before it: those of
+    /// another budget may have hurried that one, and the two would take turns without end.
     fruitless: bool,
 }
 
@@ -147,6 +153,8 @@ impl Holder {
             demand: 0,
             is_short: false,
             was_short: false,
+            short_lately: false,
+            was_calm: false,
             fruitless: false,
         };
         self.budgets.entry(budget).or_insert(held);
@@ -248,6 +256,9 @@ impl Holder {
         let is_leased = self.ends.is_some();
         let wants = self.budgets.iter_mut().map(|(budget, held)| {
             held.was_short = std::mem::take(&mut held.is_short);
+            held.short_lately |= held.was_short;
+            held.was_calm = measures && !held.short_lately;
+            held.short_lately &= !measures;
             held.apply(budget, member);
             let before = if forgets { 0 } else { held.demand };
             held.demand = held.wants(now, idle_after).max(before);
@@ -292,7 +303,8 @@ impl Holder {
             let Some(held) = self.budgets.get_mut(&lease.budget) else { continue };
             let before = std::mem::replace(&mut held.amount, lease.amount);
             held.apply(&lease.budget, member);
-            held.fruitless = held.was_short && lease.amount <= before;
+            let in_vain = held.was_short || (held.fruitless && !held.was_calm);
+            held.fruitless = in_vain && lease.amount <= before;
             // Others wait for what was taken from this member until it reports that it is free.
             self.urgent |= lease.amount < before;
         }

@@ -145,6 +145,42 @@ fn vain_refusals_do_not_delay_another_budgets() {
     assert_eq!(holder.next(), URGENT * 2);
 }
 
+/// Budgets of which there is no more are asked for once a period, in whatever turn they refuse.
+#[test]
+fn refusals_in_turn_do_not_hurry_without_end() {
+    for every in [14, 50, 100] {
+        let budgets = ["/a", "/b", "/c"].map(|path| Budget::new(path, "rate").expect("a name"));
+        let mut ledger = Ledger::new(TTL, Past::None);
+        let mut holder = Holder::new("web", 1);
+        for budget in &budgets {
+            ledger.set_limit(budget, 100, 0).expect("no floors");
+            holder.add(budget.clone(), 100, Outage::Strict);
+        }
+        let mut requests = 0;
+        for step in 0..6_000 {
+            let now = Duration::from_millis(step * 10);
+            if step > 100 && step % every == 0 {
+                holder.refused(&budgets[(step / every % 3) as usize]);
+            }
+            if holder.tick(now, &mut Everything) {
+                let answer = ledger.exchange(now, &holder.request(now, &mut Everything));
+                holder.accept(now, &answer.expect("it lends"), &mut Everything);
+                requests += 1;
+            }
+        }
+        assert!(requests < 30, "{requests} in twelve periods, a refusal each {every}0 ms");
+    }
+}
+
+/// A member that uses all that it has.
+struct Everything;
+
+impl Member for Everything {
+    fn set(&mut self, _: &Budget, amount: u64) -> Use {
+        Use { used: amount, refused: 0 }
+    }
+}
+
 /// A member that uses one budget in bursts, while another's refusals hurry its requests.
 #[derive(Default)]
 struct Bursts {

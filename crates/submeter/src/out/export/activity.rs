@@ -26,6 +26,12 @@ struct Recent {
     weighed: f64,
 }
 
+/// Returns by how much two equally busy groups may well differ. Recent counts are small, where
+/// totals would have grown beyond such differences.
+pub(super) fn by_chance(recent: u64) -> u64 {
+    2 * recent.isqrt() + 2
+}
+
 impl Activity {
     /// Learns what each group has counted since the tree began, given by its number, and returns
     /// how much of that is recent. Groups that are not listed are forgotten.
@@ -96,6 +102,28 @@ mod tests {
             let seconds = overtaken(scrapes, weeks);
             assert!(seconds <= 5 * MINUTE, "after {seconds} s");
         }
+    }
+
+    /// Among two hundred groups that count as seldom as each other, the hundred shown hardly
+    /// change.
+    #[test]
+    fn equals_hardly_change_places() {
+        let (mut rng, mut scrapes) = (fastrand::Rng::with_seed(1), Activity::default());
+        let (mut counted, mut shown, mut new) = ([0; 200], [false; 200], 0);
+        for scrape in 1..500 {
+            counted.iter_mut().for_each(|of| *of += u64::from(rng.u32(0..20) == 0));
+            let of = (0..).zip(counted);
+            let recent = scrapes.advance(of, after(0), after(scrape * 15));
+            let bonus =
+                |at: usize| if shown[at] { recent[at] / 4 + by_chance(recent[at]) } else { 0 };
+            let mut order: Vec<_> = (0..200).collect();
+            order.sort_by_key(|&at| (std::cmp::Reverse(recent[at] + bonus(at)), at));
+            let before = std::mem::replace(&mut shown, [false; 200]);
+            order[..100].iter().for_each(|&at| shown[at] = recent[at] > 0);
+            let changed = (0..200).filter(|&at| shown[at] && !before[at]).count();
+            new += if scrape > 100 { changed } else { 0 };
+        }
+        assert!(new < 400, "{new} new series in 400 scrapes");
     }
 
     /// A short pause does not let a less busy group pass.

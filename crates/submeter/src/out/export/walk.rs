@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use foldhash::fast::RandomState;
 
-use super::activity::Activity;
+use super::activity::{self, Activity};
 use crate::metric::schema::{Key, MetricKind, Schema};
 use crate::metric::totals::Restored;
 use crate::metric::unit::UnitKind;
@@ -136,7 +136,11 @@ fn choose(rank: &Rank<'_>, by: &[u64], brakes: &Brakes, stays: &Ids, visits: &mu
         let id = visits[at].group.id();
         // A group that is shown stays until another has a quarter more: if two are about equal,
         // each change would end a series and begin another.
-        let bonus = if stays.contains(&id) { value / 4 } else { 0 };
+        let by_chance = match rank.by {
+            By::Metric(..) => 0,
+            By::Activity(_) => activity::by_chance(value),
+        };
+        let bonus = if stays.contains(&id) { value / 4 + by_chance } else { 0 };
         let candidate = (Reverse(value.saturating_add(bonus)), id, at);
         if value == 0 { &mut others } else { &mut candidates }.push(candidate);
     }
