@@ -203,7 +203,7 @@ impl Differential {
             assert_eq!(copied.path(), entry.path);
             let found = self.schema.copied(copied);
             assert_eq!(found, entry.totals.sums, "{}", entry.path);
-            let mut own = entry.own.sums.clone();
+            let mut own = entry.own.sums;
             own.gauge += entry.left;
             assert_eq!(self.schema.own(copied), own, "own part of {}", entry.path);
             for (found, truth) in self.schema.held_copied(copied).iter().zip(&entry.held) {
