@@ -9,7 +9,7 @@ use submeter_percpu::process_lock::ProcessMutex;
 use super::owners;
 
 /// How many ended groups each reader looks at again. The cost of a look stays the same however many
-/// there are.
+/// there are, except for a reader about to be refused.
 pub(super) const LOOKS: usize = 64;
 
 /// What a group was left by ended groups below it.
@@ -74,15 +74,31 @@ impl Ended {
             if self.next >= self.numbers.len() {
                 self.next = 0;
             }
-            let Some(number) = self.numbers.get_mut(self.next) else { return };
-            let seen = number.look();
-            let before = mem::replace(&mut number.bytes, seen.unwrap_or(0));
-            self.bytes = self.bytes - before + number.bytes;
-            match seen {
-                Some(_) => self.next += 1,
-                None => _ = self.numbers.swap_remove(self.next),
-            }
+            self.look_at_next();
         }
+    }
+
+    /// Looks until the sum is within `room`, or until what this call saw is not. At most a round:
+    /// from the first one on, because a removed one's place goes to the last.
+    fn look_for(&mut self, room: u64) {
+        self.next = 0;
+        let mut seen = 0;
+        while self.next < self.numbers.len() && self.bytes > room && seen <= room {
+            seen += self.look_at_next();
+        }
+    }
+
+    /// Returns what the blocks of the next one take, if there is one.
+    fn look_at_next(&mut self) -> u64 {
+        let Some(number) = self.numbers.get_mut(self.next) else { return 0 };
+        let seen = number.look();
+        let before = mem::replace(&mut number.bytes, seen.unwrap_or(0));
+        self.bytes = self.bytes - before + number.bytes;
+        match seen {
+            Some(_) => self.next += 1,
+            None => _ = self.numbers.swap_remove(self.next),
+        }
+        seen.unwrap_or(0)
     }
 }
 
@@ -117,8 +133,9 @@ impl Left {
     }
 
     /// Returns what the group was left: a lower bound for the ended groups that this call looks at,
-    /// and what an earlier call saw for the others, if there are more than [`LOOKS`].
-    pub(super) fn bytes(&self) -> u64 {
+    /// and what an earlier call saw for the others, if there are more than [`LOOKS`]. It is more
+    /// than `room` only if what this call saw is. Without a room nothing depends on it.
+    pub(super) fn bytes(&self, room: Option<u64>) -> u64 {
         // Relaxed, here and below: as in `end`.
         if !self.any.load(Ordering::Relaxed) {
             return 0;
@@ -126,6 +143,9 @@ impl Left {
         let Some(mut ended) = self.ended.lock_unless_abandoned() else { return 0 };
         let Some(ended) = ended.as_mut() else { return 0 };
         ended.look();
+        if let Some(room) = room.filter(|&room| ended.bytes > room) {
+            ended.look_for(room);
+        }
         // Relaxed: as above.
         self.any.store(!ended.numbers.is_empty(), Ordering::Relaxed);
         ended.bytes

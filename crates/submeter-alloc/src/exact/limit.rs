@@ -19,7 +19,8 @@ use super::{books, owners};
 pub struct OverLimit {
     /// The path of the group.
     pub path: String,
-    /// The bytes that its blocks took, with those that ended groups below it left.
+    /// The bytes that its blocks took, with those that ended groups below it left: of many such
+    /// groups, some as last seen.
     pub bytes: u64,
     /// The bytes that they may take.
     pub limit: u64,
@@ -83,8 +84,8 @@ impl std::error::Error for NoNumber {}
 ///
 /// Costs two loads if the group has no limit, otherwise two sums over CPUs, and two more for each
 /// ended group below it that left blocks. Of these it looks at 64 again, and at the others when it
-/// is next called. Up to 64 KiB that each other thread in the group has not posted yet is not
-/// included.
+/// is next called, or before it refuses the group because of them. Up to 64 KiB that each other
+/// thread in the group has not posted yet is not included.
 ///
 /// # Errors
 /// When the group holds more.
@@ -95,7 +96,7 @@ pub fn admit(group: &Group) -> Result<(), OverLimit> {
     // A lower bound: a group that allocates and frees much is not refused for bytes that it never
     // held.
     let own = owners::sum_at_least(owner.number).max(0).unsigned_abs();
-    let bytes = own.saturating_add(owner.left.bytes());
+    let bytes = own.saturating_add(owner.left.bytes(limit.checked_sub(own)));
     if bytes <= limit {
         return Ok(());
     }

@@ -41,6 +41,10 @@ struct Numbers {
 /// The smallest wait.
 const WAIT_MIN: usize = 64;
 
+/// The longest wait while no number is free: so many groups are refused a number although some have
+/// ended.
+const WAIT_FULL: usize = 1_024;
+
 /// What a flush knows of a number.
 pub(super) struct Entry {
     pub(super) path: String,
@@ -175,7 +179,7 @@ impl Drop for Has {
 impl Numbers {
     /// Frees the numbers of groups that have ended and that no flush has seen, for programs that
     /// never flush, and returns one. Between two looks as many groups come as the last one kept, so
-    /// that a group costs the same however many there are; but none is refused before a look.
+    /// that a group costs the same however many there are; fewer once the numbers are all taken.
     fn reclaim(&mut self) -> Option<u32> {
         if self.wait != 0 {
             return None;
@@ -191,7 +195,7 @@ impl Numbers {
         });
         let fresh = OWNERS_MAX - 1 - self.last as usize;
         let wait = self.new.len().max(WAIT_MIN);
-        self.wait = if fresh == 0 { wait } else { wait.min(fresh) };
+        self.wait = wait.min(if fresh == 0 { WAIT_FULL } else { fresh });
         self.free.pop()
     }
 

@@ -120,10 +120,7 @@ impl Heap {
     /// Costs three sums over CPUs for each group that has blocks, and a lookup for each group that
     /// changed. In a forked child it behaves like [`exact::Heap::flush`].
     pub fn flush(&self) {
-        let now = samples::lacking();
-        // Relaxed: each added part is taken once, by whichever flush.
-        let before = self.lacking.swap(now, Ordering::Relaxed);
-        self.root.add(self.live.lacking, now.wrapping_sub(before));
+        self.root.add(self.live.lacking, raise(&self.lacking, samples::lacking()));
         self.books.flush();
     }
 
@@ -144,8 +141,26 @@ impl Heap {
     }
 }
 
+/// Raises `known` to `now`, and returns by how much. Of two flushes the one that read less may be
+/// last, and adds nothing: a counter never falls.
+fn raise(known: &AtomicU64, now: u64) -> u64 {
+    // Relaxed: each added part is taken once, by whichever flush.
+    now.saturating_sub(known.fetch_max(now, Ordering::Relaxed))
+}
+
 impl fmt::Debug for Heap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Heap").field("live", &self.live).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flush_that_read_less_and_is_last_adds_nothing() {
+        let known = AtomicU64::new(0);
+        assert_eq!([5, 3, 5, 9].map(|now| raise(&known, now)), [5, 0, 0, 4]);
     }
 }
