@@ -102,18 +102,14 @@ impl Verdicts {
             let row = &case.rows[finding.row];
             // The root has no name in a sentence.
             let level = finding.level.map(|level| if level == 0 { "" } else { path(level) });
-            let track = match self.tracks.entry((slot(finding.kind), finding.id)) {
-                Entry::Occupied(track) => {
-                    let track = track.into_mut();
-                    track.find(at_ms, finding, row);
-                    track
-                }
+            let level = level.map(Into::into);
+            match self.tracks.entry((slot(finding.kind), finding.id)) {
+                Entry::Occupied(mut track) => track.get_mut().find(at_ms, finding, level, row),
                 Entry::Vacant(place) => {
                     let path = path(finding.row);
-                    place.insert(Track::new(at_ms, path, finding, row))
+                    place.insert(Track::new(at_ms, path, finding, level, row));
                 }
-            };
-            track.level = level.map(Into::into);
+            }
         }
         // A finding in every other sample is never found twice in a row.
         self.tracks.retain(|_, t| t.missed == 0 || t.is_said() && t.missed < ENDS);

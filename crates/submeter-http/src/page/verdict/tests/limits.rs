@@ -252,3 +252,21 @@ fn what_a_new_limit_takes_none_outside_took() {
     assert!(said(limited, busy(1000.0)).is_empty(), "the level's limit");
     assert!(said(free, Second { limit: Some(1e7), ..busy(1000.0) }).is_empty(), "its own");
 }
+
+/// A figure is said with the level of which it is a part, also when another one is short since.
+#[test]
+fn a_past_part_is_of_the_level_that_it_was_of() {
+    let mut server = Server::new(["/eu", "/eu/hog", "/eu/web", "/us"]);
+    server.own.limit = Some(1e7);
+    let holds = |memory: f64| Second { memory, ..busy(60.0) };
+    let lacks = |memory: f64| Second { no_room: 60.0, ..holds(memory) };
+    let eu = |limit: f64| Second { limit: Some(limit), ..Second::default() };
+    let said = server.seconds(3, &[eu(2e6), holds(1.9e6), lacks(1e5), holds(1e5)]);
+    assert_eq!(said[0], "/eu/hog takes most: 95 % of the memory of /eu.");
+    // The level may have more, and the whole server is full.
+    server.own.limit = Some(3e6);
+    let said = server.seconds(3, &[eu(4e6), holds(1.7e6), holds(1e5), lacks(1.1e6)]);
+    assert_eq!(said[0], "/eu/hog takes most: 59 % of all memory.");
+    let said = server.seconds(1, &[eu(4e6), holds(1e5), holds(1e5), holds(1e5)]);
+    assert_eq!(said[0], "/eu/hog took most: 95 % of the memory of /eu.");
+}
