@@ -1,6 +1,6 @@
 //! Which tenants are at a limit, and who shares that limit.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::iter::successors;
 
 use super::{Finding, Scene, UNFAIR, UNFAIR_HELD};
@@ -93,18 +93,19 @@ impl Scene<'_> {
         if short.is_empty() {
             return Vec::new();
         }
-        let views: HashSet<usize> = short.keys().map(|&(_, view)| view).collect();
+        let views: BTreeSet<usize> = short.keys().map(|&(_, view)| view).collect();
         let mut found: Vec<Finding> = Vec::new();
         for &row in self.tenants.iter().chain(&self.levels) {
-            for &view in &views {
+            let crowds = |&view: &usize| {
                 let mut above = successors(self.parents[row], |&row| self.parents[row]);
-                let crowds = above.find_map(|level| {
+                above.find_map(|level| {
                     let refused = short.get(&(level, view))?;
                     self.crowds(row, view, level, refused)
-                });
-                let is_known = found.last().is_some_and(|of| of.row == row);
-                found.extend(crowds.filter(|_| !is_known));
-            }
+                })
+            };
+            // Of several as great, the first view.
+            let crowds = views.iter().rev().filter_map(crowds);
+            found.extend(crowds.max_by(|a, b| a.amount.total_cmp(&b.amount)));
         }
         // The one below says more.
         let rows: Vec<usize> = found.iter().map(|of| of.row).collect();

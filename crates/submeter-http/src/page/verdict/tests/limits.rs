@@ -270,3 +270,22 @@ fn a_past_part_is_of_the_level_that_it_was_of() {
     let said = server.seconds(1, &[eu(4e6), holds(1e5), holds(1e5), holds(1e5)]);
     assert_eq!(said[0], "/eu/hog took most: 95 % of the memory of /eu.");
 }
+
+/// Of two limits at which one tenant leaves others nothing, that is named of which it has more.
+#[test]
+fn who_crowds_two_limits_is_said_of_one() {
+    for (requests, takes) in [
+        (6000.0, "/eu/hog takes most: 99 % of the requests of /eu."),
+        (600.0, "/eu/hog takes most: 95 % of the memory of /eu."),
+    ] {
+        let mut server = Server::new(["/eu", "/eu/hog", "/eu/web", "/us"]);
+        let over = Second { over_rate: 500.0, rate: Some(100.0), ..Second::default() };
+        let eu = Second { limit: Some(2e6), ..over };
+        let hog = Second { memory: 1.9e6, ..busy(requests) };
+        let web = Second { no_room: 60.0, memory: 1e5, ..busy(60.0) };
+        for second in 0..16 {
+            let said = server.seconds(1, &[eu, hog, web, busy(60.0)]);
+            assert!(second == 0 || said[0] == takes, "{second}: {said:?}");
+        }
+    }
+}
