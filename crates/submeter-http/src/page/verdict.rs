@@ -13,7 +13,7 @@ mod tests;
 mod track;
 
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use serde::Serialize;
 use submeter::GroupValues;
@@ -131,11 +131,15 @@ impl Verdicts {
         let mut blamed: Vec<&Track> =
             now.iter().copied().filter(|track| track.finding.kind.is_blame()).collect();
         blamed.sort_by_key(|track| (!said(track), track.missed));
-        let is_double = |track: &Track| {
-            let mut before = blamed.iter().take_while(|of| !std::ptr::eq(**of, track));
-            track.finding.kind.is_blame() && before.any(|of| of.is_beside(track))
-        };
-        now.retain(|track| !is_double(track));
+        let (mut named, mut above, mut doubles) = (HashSet::new(), HashSet::new(), HashSet::new());
+        for track in blamed {
+            if above.contains(&*track.path) || track.levels().any(|level| named.contains(level)) {
+                doubles.insert(track.finding.id);
+            }
+            named.insert(&*track.path);
+            above.extend(track.levels());
+        }
+        now.retain(|track| !(track.finding.kind.is_blame() && doubles.contains(&track.finding.id)));
         // A tenant that was named stays named: of two similar ones, either may be worse at a
         // moment.
         now.sort_by(|a, b| {

@@ -120,11 +120,10 @@ impl Track {
         is_alike && *self.path == *doc.group
     }
 
-    /// Returns whether one of two groups is below the other.
-    pub(super) fn is_beside(&self, other: &Track) -> bool {
-        let is_below = |path: &str, level: &str| {
-            path.strip_prefix(level).is_some_and(|rest| rest.starts_with('/'))
-        };
-        is_below(&self.path, &other.path) || is_below(&other.path, &self.path)
+    /// Returns the paths of the levels above the group.
+    pub(super) fn levels(&self) -> impl Iterator<Item = &str> {
+        #[cfg(test)]
+        super::tests::look();
+        self.path.match_indices('/').map(|(at, _)| &self.path[..at])
     }
 }

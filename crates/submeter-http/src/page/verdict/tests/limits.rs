@@ -1,6 +1,6 @@
 //! Scenes of limits: which tenant is at one, and which can be why another is.
 
-use super::{Second, Server, busy};
+use super::{LOOKS, Second, Server, busy};
 
 /// A tenant at a limit of its own is named, and harms nobody.
 #[test]
@@ -287,5 +287,41 @@ fn who_crowds_two_limits_is_said_of_one() {
             let said = server.seconds(1, &[eu, hog, web, busy(60.0)]);
             assert!(second == 0 || said[0] == takes, "{second}: {said:?}");
         }
+    }
+}
+
+/// Twice the tenants cost twice the work, also where all of them are refused, or each level has one
+/// that leaves others no room.
+#[test]
+fn the_work_grows_as_the_number_of_tenants() {
+    let looks = |groups: usize, has_levels: bool| {
+        let mut server = Server::new([]);
+        server.own.limit = Some(2e6);
+        let lacks = Second { no_room: 60.0, memory: 1.0, ..busy(60.0) };
+        let mut all = Vec::new();
+        for group in 0..groups {
+            let level = format!("/{group}");
+            if has_levels {
+                let full = Second { limit: Some(2e6), ..Second::default() };
+                let hog = Second { memory: 1.9e6, no_room: 60.0, ..busy(60.0) };
+                let web = Second { memory: 1e5, ..lacks };
+                let below = [("", full), ("/hog", hog), ("/web", web)];
+                all.extend(below.map(|(name, second)| (format!("{level}{name}"), second)));
+            } else {
+                let memory = if group == 0 { 1.9e6 } else { 1.0 };
+                all.push((level, Second { memory, ..lacks }));
+            }
+        }
+        let (names, all): (Vec<String>, Vec<Second>) = all.into_iter().unzip();
+        server.names = names.into_iter().map(|name| &*name.leak()).collect();
+        server.seconds(2, &all);
+        LOOKS.set(0);
+        let said = server.seconds(1, &all);
+        assert!(said[0].contains(" takes most: "), "{said:?}");
+        LOOKS.get()
+    };
+    for has_levels in [false, true] {
+        let [few, many] = [50, 200].map(|groups| looks(groups, has_levels));
+        assert!(many <= few * 5, "{has_levels}: {few} and {many}");
     }
 }
