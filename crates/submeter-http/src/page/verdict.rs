@@ -13,7 +13,7 @@ mod tests;
 mod track;
 
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use serde::Serialize;
 use submeter::GroupValues;
@@ -102,18 +102,14 @@ impl Verdicts {
             let row = &case.rows[finding.row];
             // The root has no name in a sentence.
             let level = finding.level.map(|level| if level == 0 { "" } else { path(level) });
-            let track = match self.tracks.entry((slot(finding.kind), finding.id)) {
-                Entry::Occupied(track) => {
-                    let track = track.into_mut();
-                    track.find(at_ms, finding, row);
-                    track
-                }
+            let level = level.map(Into::into);
+            match self.tracks.entry((slot(finding.kind), finding.id)) {
+                Entry::Occupied(mut track) => track.get_mut().find(at_ms, finding, level, row),
                 Entry::Vacant(place) => {
                     let path = path(finding.row);
-                    place.insert(Track::new(at_ms, path, finding, row))
+                    place.insert(Track::new(at_ms, path, finding, level, row));
                 }
-            };
-            track.level = level.map(Into::into);
+            }
         }
         // A finding in every other sample is never found twice in a row.
         self.tracks.retain(|_, t| t.missed == 0 || t.is_said() && t.missed < ENDS);
@@ -135,11 +131,15 @@ impl Verdicts {
         let mut blamed: Vec<&Track> =
             now.iter().copied().filter(|track| track.finding.kind.is_blame()).collect();
         blamed.sort_by_key(|track| (!said(track), track.missed));
-        let is_double = |track: &Track| {
-            let mut before = blamed.iter().take_while(|of| !std::ptr::eq(**of, track));
-            track.finding.kind.is_blame() && before.any(|of| of.is_beside(track))
-        };
-        now.retain(|track| !is_double(track));
+        let (mut named, mut above, mut doubles) = (HashSet::new(), HashSet::new(), HashSet::new());
+        for track in blamed {
+            if above.contains(&*track.path) || track.levels().any(|level| named.contains(level)) {
+                doubles.insert(track.finding.id);
+            }
+            named.insert(&*track.path);
+            above.extend(track.levels());
+        }
+        now.retain(|track| !(track.finding.kind.is_blame() && doubles.contains(&track.finding.id)));
         // A tenant that was named stays named: of two similar ones, either may be worse at a
         // moment.
         now.sort_by(|a, b| {

@@ -274,6 +274,8 @@ impl<'a> Scene<'a> {
 
     /// Whether a row is another, or below it.
     fn is_within(&self, row: usize, level: usize) -> bool {
+        #[cfg(test)]
+        super::tests::look();
         std::iter::successors(Some(row), |&row| self.parents[row]).any(|row| row == level)
     }
 

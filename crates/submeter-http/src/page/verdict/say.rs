@@ -90,13 +90,13 @@ fn why(tracks: &[&Track], views: &Views) -> String {
 
 /// Returns the verb and the figures behind it: in the past, those of the greatest moment.
 fn spoken(track: &Track, tense: Tense, views: &Views) -> [String; 2] {
-    let finding = match tense {
-        Tense::Present => &track.finding,
-        Tense::Past => &track.peak.finding,
+    let (finding, level) = match tense {
+        Tense::Present => (&track.finding, &track.level),
+        Tense::Past => (&track.peak.finding, &track.peak.level),
     };
-    let figures = match &track.level {
-        Some(level) if finding.level.is_some() => of_level(finding, level, views),
-        _ => figures(finding, views),
+    let figures = match level {
+        Some(level) => of_level(finding, level, views),
+        None => figures(finding, views),
     };
     [verb_of(finding, views, false, tense).to_owned(), figures]
 }

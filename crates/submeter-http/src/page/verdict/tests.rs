@@ -6,6 +6,7 @@ mod model;
 mod queues;
 mod sentences;
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use submeter::{Bytes, Count, Nanoseconds, Schema};
@@ -17,6 +18,16 @@ use super::super::views::{View, Views, Worse};
 use super::super::wire::{Figure, Placement, VerdictDoc, VerdictKind};
 use super::Verdicts;
 use super::judge::Case;
+
+thread_local! {
+    static LOOKS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Counts that a tenant is looked at for the sake of another: what must not grow faster than the
+/// number of tenants.
+pub(super) fn look() {
+    LOOKS.set(LOOKS.get() + 1);
+}
 
 /// What a tenant does in a second.
 #[derive(Clone, Copy, Default)]

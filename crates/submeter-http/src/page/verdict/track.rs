@@ -39,14 +39,16 @@ pub(super) enum Tense {
 #[derive(Debug)]
 pub(super) struct Peak {
     pub(super) finding: Finding,
+    /// The level of whose limit it had most.
+    pub(super) level: Option<Box<str>>,
     /// The group's figures then, in the order of the views.
     pub(super) figures: Box<[Figure]>,
     at_ms: u64,
 }
 
 impl Peak {
-    fn new(at_ms: u64, finding: Finding, row: &Row) -> Peak {
-        Peak { finding, figures: row.figures.clone(), at_ms }
+    fn new(at_ms: u64, finding: Finding, level: Option<Box<str>>, row: &Row) -> Peak {
+        Peak { finding, level, figures: row.figures.clone(), at_ms }
     }
 
     /// Returns how much a tenant did that a limit would end.
@@ -61,21 +63,33 @@ impl Peak {
 }
 
 impl Track {
-    pub(super) fn new(at_ms: u64, path: &str, finding: Finding, row: &Row) -> Track {
+    pub(super) fn new(
+        at_ms: u64,
+        path: &str,
+        finding: Finding,
+        level: Option<Box<str>>,
+        row: &Row,
+    ) -> Track {
         Track {
             path: path.into(),
-            level: None,
             found: 1,
             missed: 0,
             since_ms: at_ms,
             usual: finding.usual.map(|usual| (finding.view, usual)),
-            peak: Peak::new(at_ms, finding.clone(), row),
+            peak: Peak::new(at_ms, finding.clone(), level.clone(), row),
             finding,
+            level,
         }
     }
 
     /// It was found again.
-    pub(super) fn find(&mut self, at_ms: u64, finding: Finding, row: &Row) {
+    pub(super) fn find(
+        &mut self,
+        at_ms: u64,
+        finding: Finding,
+        level: Option<Box<str>>,
+        row: &Row,
+    ) {
         self.found = self.found.saturating_add(1);
         self.missed = 0;
         // It begins anew as a burst.
@@ -83,12 +97,12 @@ impl Track {
             self.usual = finding.usual.map(|usual| (finding.view, usual));
             self.since_ms = at_ms;
         }
-        let Peak { finding: most, figures, at_ms: since_ms } = &self.peak;
+        let Peak { finding: most, figures, at_ms: since_ms, .. } = &self.peak;
         let is_more = Peak::size(&finding, &row.figures) >= Peak::size(most, figures);
         if is_more || at_ms.saturating_sub(*since_ms) >= PEAK_MS {
-            self.peak = Peak::new(at_ms, finding.clone(), row);
+            self.peak = Peak::new(at_ms, finding.clone(), level.clone(), row);
         }
-        self.finding = finding;
+        (self.finding, self.level) = (finding, level);
     }
 
     pub(super) fn is_said(&self) -> bool {
@@ -106,11 +120,10 @@ impl Track {
         is_alike && *self.path == *doc.group
     }
 
-    /// Returns whether one of two groups is below the other.
-    pub(super) fn is_beside(&self, other: &Track) -> bool {
-        let is_below = |path: &str, level: &str| {
-            path.strip_prefix(level).is_some_and(|rest| rest.starts_with('/'))
-        };
-        is_below(&self.path, &other.path) || is_below(&other.path, &self.path)
+    /// Returns the paths of the levels above the group.
+    pub(super) fn levels(&self) -> impl Iterator<Item = &str> {
+        #[cfg(test)]
+        super::tests::look();
+        self.path.match_indices('/').map(|(at, _)| &self.path[..at])
     }
 }

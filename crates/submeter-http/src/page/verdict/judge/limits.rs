@@ -1,6 +1,6 @@
 //! Which tenants are at a limit, and who shares that limit.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::iter::successors;
 
 use super::{Finding, Scene, UNFAIR, UNFAIR_HELD};
@@ -12,6 +12,15 @@ const FULL: f64 = 0.9;
 
 /// Pressure below this part is noise: it is an average that never falls to 0 again.
 const STALLED: f64 = 0.01;
+
+/// What is short at a level.
+#[derive(Default)]
+struct Short {
+    /// The rows that are refused for that.
+    refused: Vec<usize>,
+    /// Whether a limit refuses some of them, rather than that others leave them no room.
+    is_limit: bool,
+}
 
 impl Scene<'_> {
     /// Returns the groups that a limit refuses or keeps waiting, through no fault but their own.
@@ -62,11 +71,9 @@ impl Scene<'_> {
     /// Adds who takes most of a limit that refuses others, where nobody to blame is near.
     pub(super) fn add_crowding(&self, found: &mut Vec<Finding>, blamed: &[Finding]) {
         let mut crowding = self.crowding(found);
+        let rows: HashSet<usize> = crowding.iter().map(|finding| finding.row).collect();
         // Who leaves others no room is no victim of that.
-        found.retain(|refusal| {
-            let is_lack = self.views.lacked(refusal.view).is_some();
-            !(is_lack && crowding.iter().any(|finding| finding.row == refusal.row))
-        });
+        found.retain(|of| !rows.contains(&of.row) || self.lacked(of).is_none());
         crowding.retain(|finding| {
             let is_near = |other: &Finding| {
                 self.is_within(finding.row, other.row) || self.is_within(other.row, finding.row)
@@ -79,48 +86,53 @@ impl Scene<'_> {
     /// Returns who takes most of a limit that refuses others: of a level's own limit, or of one
     /// that leaves others no room.
     fn crowding(&self, refused: &[Finding]) -> Vec<Finding> {
-        // For each level and what is short there, one refusal.
-        let mut short: HashMap<(usize, usize), Vec<&Finding>> = HashMap::new();
+        // By the level and the view.
+        let mut short: HashMap<(usize, usize), Short> = HashMap::new();
         for of in refused.iter().filter(|of| !of.kind.is_about_two()) {
-            let lacked = self.views.lacked(of.view);
+            let lacked = self.lacked(of);
             let level = match lacked {
                 Some(held) => self.full(of.row, held),
                 None => Some(of.row).filter(|row| self.levels.contains(row)),
             };
             let key = level.zip(lacked.or_else(|| self.views.refused(of.view)));
-            key.into_iter().for_each(|key| short.entry(key).or_default().push(of));
+            if let Some(key) = key {
+                let short = short.entry(key).or_default();
+                short.refused.push(of.row);
+                short.is_limit |= lacked.is_none();
+            }
         }
         if short.is_empty() {
             return Vec::new();
         }
-        let views: HashSet<usize> = short.keys().map(|&(_, view)| view).collect();
+        let views: BTreeSet<usize> = short.keys().map(|&(_, view)| view).collect();
         let mut found: Vec<Finding> = Vec::new();
         for &row in self.tenants.iter().chain(&self.levels) {
-            for &view in &views {
+            let crowds = |&view: &usize| {
                 let mut above = successors(self.parents[row], |&row| self.parents[row]);
-                let crowds = above.find_map(|level| {
-                    let refused = short.get(&(level, view))?;
-                    self.crowds(row, view, level, refused)
-                });
-                let is_known = found.last().is_some_and(|of| of.row == row);
-                found.extend(crowds.filter(|_| !is_known));
-            }
+                above.find_map(|level| {
+                    let short = short.get(&(level, view))?;
+                    self.crowds(row, view, level, short)
+                })
+            };
+            // Of several as great, the first view.
+            let crowds = views.iter().rev().filter_map(crowds);
+            found.extend(crowds.max_by(|a, b| a.amount.total_cmp(&b.amount)));
         }
         // The one below says more.
-        let rows: Vec<usize> = found.iter().map(|of| of.row).collect();
-        found.retain(|of| !rows.iter().any(|&row| row != of.row && self.is_within(row, of.row)));
+        let above = |of: &Finding| successors(self.parents[of.row], |&row| self.parents[row]);
+        let levels: HashSet<usize> = found.iter().flat_map(above).collect();
+        found.retain(|of| !levels.contains(&of.row));
         found
     }
 
     /// Whether a group takes far more than its fair part of what a level may have, and is itself
     /// neither the only one to be refused nor at a limit of its own.
-    fn crowds(&self, row: usize, view: usize, level: usize, of: &[&Finding]) -> Option<Finding> {
-        let has_others = of.iter().any(|of| !self.is_within(of.row, row));
-        let is_limited = of.iter().any(|of| self.views.lacked(of.view).is_none())
-            && self.refusals.iter().any(|(_, own)| own[row] > 0.0);
+    fn crowds(&self, row: usize, view: usize, level: usize, short: &Short) -> Option<Finding> {
+        let has_others = || short.refused.iter().any(|&of| !self.is_within(of, row));
+        let is_limited = short.is_limit && self.refusals.iter().any(|(_, own)| own[row] > 0.0);
         let [own, all] = [row, level].map(|row| self.figure(row, view).unwrap_or(0.0));
         let is_rate = self.views.is_rate(view);
-        if !has_others || is_limited || own >= all || !is_rate && self.is_protected(row, view) {
+        if is_limited || own >= all || !is_rate && self.is_protected(row, view) {
             return None;
         }
         let fair = (self.fair[row] / self.fair[level].max(self.fair[row])).min(1.0);
@@ -130,7 +142,14 @@ impl Scene<'_> {
             let limit = limit.unwrap_or(f64::NAN);
             self.finding(row, VerdictKind::Takes, view, own / all, limit)
         };
-        (own / all >= most).then(|| Finding { level: Some(level), ..finding() })
+        (own / all >= most && has_others()).then(|| Finding { level: Some(level), ..finding() })
+    }
+
+    /// Returns the view of what others leave a refused group no room for.
+    fn lacked(&self, of: &Finding) -> Option<usize> {
+        #[cfg(test)]
+        crate::page::verdict::tests::look();
+        self.views.lacked(of.view)
     }
 
     /// Returns the nearest group above a row that may have no more of what is held.

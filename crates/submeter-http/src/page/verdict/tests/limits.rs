@@ -1,6 +1,6 @@
 //! Scenes of limits: which tenant is at one, and which can be why another is.
 
-use super::{Second, Server, busy};
+use super::{LOOKS, Second, Server, busy};
 
 /// A tenant at a limit of its own is named, and harms nobody.
 #[test]
@@ -251,4 +251,77 @@ fn what_a_new_limit_takes_none_outside_took() {
     assert!(taken[0].starts_with("/other takes most"), "{taken:?}");
     assert!(said(limited, busy(1000.0)).is_empty(), "the level's limit");
     assert!(said(free, Second { limit: Some(1e7), ..busy(1000.0) }).is_empty(), "its own");
+}
+
+/// A figure is said with the level of which it is a part, also when another one is short since.
+#[test]
+fn a_past_part_is_of_the_level_that_it_was_of() {
+    let mut server = Server::new(["/eu", "/eu/hog", "/eu/web", "/us"]);
+    server.own.limit = Some(1e7);
+    let holds = |memory: f64| Second { memory, ..busy(60.0) };
+    let lacks = |memory: f64| Second { no_room: 60.0, ..holds(memory) };
+    let eu = |limit: f64| Second { limit: Some(limit), ..Second::default() };
+    let said = server.seconds(3, &[eu(2e6), holds(1.9e6), lacks(1e5), holds(1e5)]);
+    assert_eq!(said[0], "/eu/hog takes most: 95 % of the memory of /eu.");
+    // The level may have more, and the whole server is full.
+    server.own.limit = Some(3e6);
+    let said = server.seconds(3, &[eu(4e6), holds(1.7e6), holds(1e5), lacks(1.1e6)]);
+    assert_eq!(said[0], "/eu/hog takes most: 59 % of all memory.");
+    let said = server.seconds(1, &[eu(4e6), holds(1e5), holds(1e5), holds(1e5)]);
+    assert_eq!(said[0], "/eu/hog took most: 95 % of the memory of /eu.");
+}
+
+/// Of two limits at which one tenant leaves others nothing, that is named of which it has more.
+#[test]
+fn who_crowds_two_limits_is_said_of_one() {
+    for (requests, takes) in [
+        (6000.0, "/eu/hog takes most: 99 % of the requests of /eu."),
+        (600.0, "/eu/hog takes most: 95 % of the memory of /eu."),
+    ] {
+        let mut server = Server::new(["/eu", "/eu/hog", "/eu/web", "/us"]);
+        let over = Second { over_rate: 500.0, rate: Some(100.0), ..Second::default() };
+        let eu = Second { limit: Some(2e6), ..over };
+        let hog = Second { memory: 1.9e6, ..busy(requests) };
+        let web = Second { no_room: 60.0, memory: 1e5, ..busy(60.0) };
+        for second in 0..16 {
+            let said = server.seconds(1, &[eu, hog, web, busy(60.0)]);
+            assert!(second == 0 || said[0] == takes, "{second}: {said:?}");
+        }
+    }
+}
+
+/// Twice the tenants cost twice the work, also where all of them are refused, or each level has one
+/// that leaves others no room.
+#[test]
+fn the_work_grows_as_the_number_of_tenants() {
+    let looks = |groups: usize, has_levels: bool| {
+        let mut server = Server::new([]);
+        server.own.limit = Some(2e6);
+        let lacks = Second { no_room: 60.0, memory: 1.0, ..busy(60.0) };
+        let mut all = Vec::new();
+        for group in 0..groups {
+            let level = format!("/{group}");
+            if has_levels {
+                let full = Second { limit: Some(2e6), ..Second::default() };
+                let hog = Second { memory: 1.9e6, no_room: 60.0, ..busy(60.0) };
+                let web = Second { memory: 1e5, ..lacks };
+                let below = [("", full), ("/hog", hog), ("/web", web)];
+                all.extend(below.map(|(name, second)| (format!("{level}{name}"), second)));
+            } else {
+                let memory = if group == 0 { 1.9e6 } else { 1.0 };
+                all.push((level, Second { memory, ..lacks }));
+            }
+        }
+        let (names, all): (Vec<String>, Vec<Second>) = all.into_iter().unzip();
+        server.names = names.into_iter().map(|name| &*name.leak()).collect();
+        server.seconds(2, &all);
+        LOOKS.set(0);
+        let said = server.seconds(1, &all);
+        assert!(said[0].contains(" takes most: "), "{said:?}");
+        LOOKS.get()
+    };
+    for has_levels in [false, true] {
+        let [few, many] = [50, 200].map(|groups| looks(groups, has_levels));
+        assert!(many <= few * 5, "{has_levels}: {few} and {many}");
+    }
 }
