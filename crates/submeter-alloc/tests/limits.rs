@@ -200,7 +200,7 @@ fn what_was_freed_after_an_end_is_not_refused() {
         killed.released_blocking(Duration::from_secs(60)).expect("no handles");
         block
     };
-    let mut blocks: Vec<_> = (0..CHILDREN).map(|n| child(n)).collect();
+    let mut blocks: Vec<_> = (0..CHILDREN).map(child).collect();
     let over = exact::admit(&top).expect_err("four times the limit");
     assert_eq!(over.bytes, 4 * LIMIT);
     // Those in between stay: whichever was looked at last, a round must reach all that are gone.
