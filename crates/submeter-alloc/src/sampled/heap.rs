@@ -158,8 +158,9 @@ impl fmt::Debug for Heap {
 mod tests {
     use super::*;
 
+    /// Of two flushes the one that read less may be last.
     #[test]
-    fn a_flush_that_read_less_and_is_last_adds_nothing() {
+    fn a_flush_that_read_less_adds_nothing() {
         let known = AtomicU64::new(0);
         assert_eq!([5, 3, 5, 9].map(|now| raise(&known, now)), [5, 0, 0, 4]);
     }
