@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use submeter::{Group, Schema, Tree, switch};
 use submeter_alloc::exact::{self, Exact};
@@ -120,6 +121,8 @@ fn a_flush_in_a_group_is_not_charged_to_it() {
     });
     assert_eq!(books.of(&asks), 0);
     drop(groups);
+    // Each look of another test at the books would look at them, too.
+    many.kill_subtree().expect("alive");
 }
 
 #[test]
@@ -176,7 +179,10 @@ fn a_resized_block_is_in_every_look_stress() {
                 block.shrink_to(1_000);
             }
         });
-        let least = (0..LOOKS).map(|_| books.heap.balance().booked_bytes).min();
+        // Fewer where tests before have left many numbers, at each of which a look looks.
+        let end = Instant::now() + Duration::from_secs(1);
+        let looks = (0..LOOKS).take_while(|look| *look < 3 || Instant::now() < end);
+        let least = looks.map(|_| books.heap.balance().booked_bytes).min();
         over.store(true, Ordering::Relaxed);
         assert!(least >= Some(1_000), "{least:?}");
     });
