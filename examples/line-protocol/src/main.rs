@@ -140,7 +140,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         tenant.set_rate(keys.requests, limited.limits.rate)?;
         tenant.set_limit(keys.in_flight, Some(100));
     }
-    let turns = Admission::new(std::thread::available_parallelism()?.get() as u32);
+    // Fewer than the runtime has workers, or none would ever wait for a place.
+    let turns = std::thread::available_parallelism()?.get() - 1;
+    let turns = Admission::new(turns.max(1) as u32);
     let server = Arc::new(Server { tree, keys, turns, items: Mutex::default() });
 
     let page = Dashboard::new("lines", &server.tree);

@@ -355,6 +355,7 @@ mod tests {
         root.set_limit(103);
         let granted = |at: &usize| nodes[*at].usage().current == 2;
         assert_eq!((8..15).filter(granted).collect::<Vec<_>>(), [9, 10, 11]);
+        zip(&nodes, &mut turns).for_each(|(node, turn)| node.end_turn(turn, 1));
     }
 
     /// The oldest that waits at any level of a release goes first, also while it lets others pass.
