@@ -50,16 +50,15 @@ struct Held {
     active_at: Option<Duration>,
     /// The most that was wanted since the last period of demand, or in the last period.
     demand: u64,
-    /// Whether there was a refusal since the last request, and before it.
+    /// Whether there was a refusal since the last request, and in this period of demand.
     is_short: bool,
-    was_short: bool,
-    /// Whether there was a refusal in this period of demand, and whether the last request ended a
-    /// period without any.
     short_lately: bool,
-    was_calm: bool,
-    /// Whether a request after a refusal has brought nothing more, and no calm period has followed,
-    /// so that hurrying is useless. Not only until a request without a refusal before it: those of
-    /// another budget may have hurried that one, and the two would take turns without end.
+    /// Whether hurrying is useless unless the last request brings more: there was a refusal before
+    /// it, or requests have been fruitless and no period without a refusal has ended. Not only
+    /// until a request without a refusal before it: those of another budget may have hurried that
+    /// one, and the two would take turns without end.
+    in_vain: bool,
+    /// Whether hurrying is useless.
     fruitless: bool,
 }
 
@@ -152,9 +151,8 @@ impl Holder {
             active_at: None,
             demand: 0,
             is_short: false,
-            was_short: false,
             short_lately: false,
-            was_calm: false,
+            in_vain: false,
             fruitless: false,
         };
         self.budgets.entry(budget).or_insert(held);
@@ -255,9 +253,10 @@ impl Holder {
         // An allowance for the time without the bank is not returned.
         let is_leased = self.ends.is_some();
         let wants = self.budgets.iter_mut().map(|(budget, held)| {
-            held.was_short = std::mem::take(&mut held.is_short);
-            held.short_lately |= held.was_short;
-            held.was_calm = measures && !held.short_lately;
+            let was_short = std::mem::take(&mut held.is_short);
+            held.short_lately |= was_short;
+            let was_calm = measures && !held.short_lately;
+            held.in_vain = was_short || (held.fruitless && !was_calm);
             held.short_lately &= !measures;
             held.apply(budget, member);
             let before = if forgets { 0 } else { held.demand };
@@ -303,8 +302,7 @@ impl Holder {
             let Some(held) = self.budgets.get_mut(&lease.budget) else { continue };
             let before = std::mem::replace(&mut held.amount, lease.amount);
             held.apply(&lease.budget, member);
-            let in_vain = held.was_short || (held.fruitless && !held.was_calm);
-            held.fruitless = in_vain && lease.amount <= before;
+            held.fruitless = held.in_vain && lease.amount <= before;
             // Others wait for what was taken from this member until it reports that it is free.
             self.urgent |= lease.amount < before;
         }
