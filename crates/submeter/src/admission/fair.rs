@@ -36,7 +36,7 @@
 //! With half, on two CPUs that ten other threads wanted, weights of 1 and 3 shared as 37 to 63.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::iter::{once, successors};
+use std::iter::once;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -287,9 +287,7 @@ impl Fair {
     /// else is ready, or it would have the place already.
     fn would_enter(&self, at: usize) -> bool {
         debug_assert!(!self.is_ready(), "a waiter beside a free place");
-        let below = |at: &usize| (*at != ROOT).then(|| self.nodes[*at].up);
-        let mut path = successors(Some(at), below).map(|at| &self.nodes[at]);
-        path.all(Node::has_room)
+        self.path(at).all(|at| self.nodes[at].has_room())
     }
 
     /// Makes room for a waiter of a node's group: at the first level at which another branch has
@@ -297,8 +295,7 @@ impl Fair {
     /// evicted. So a tenant that fills the queue takes no places from others, by however many
     /// groups of its own it does so.
     fn make_room(&mut self, at: usize) -> bool {
-        let above = |&at: &usize| (at != ROOT).then(|| self.nodes[at].up);
-        let mut own: Vec<_> = once(OWN).chain(successors(Some(at), above)).collect();
+        let mut own: Vec<_> = once(OWN).chain(self.path(at)).collect();
         let mut up = own.pop().expect("the root node");
         while let Some(branch) = own.pop() {
             let Some(&(most, longest)) = self.nodes[up].longest.last() else { return false };

@@ -131,10 +131,14 @@ impl Fair {
         at
     }
 
+    /// Returns a node and those above it, up to the root node.
+    pub(super) fn path(&self, at: usize) -> impl Iterator<Item = usize> + '_ {
+        successors(Some(at), |&at| (at != ROOT).then(|| self.nodes[at].up))
+    }
+
     /// Returns an average of a node or, where nothing has ended yet, of the nearest node above.
     fn nearest(&self, at: usize, of: fn(&Node) -> Option<Average>) -> Option<i128> {
-        let up = |&at: &usize| (at != ROOT).then(|| self.nodes[at].up);
-        successors(Some(at), up).find_map(|at| of(&self.nodes[at])).map(|average| average.0)
+        self.path(at).find_map(|at| of(&self.nodes[at])).map(|average| average.0)
     }
 
     /// Returns the cost of a node's work, as far as known.
