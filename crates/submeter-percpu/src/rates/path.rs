@@ -11,8 +11,8 @@ pub(super) fn take_all<'a>(
     clock: impl Fn() -> u64,
     mut over: impl FnMut(usize),
 ) -> Result<(), Refused> {
-    let Some(seen) = look_at_all(levels.clone(), n, &clock, |_| ())? else { return Ok(()) };
-    let Seen { now_ns, mut beyond } = seen;
+    let Some(seen) = look_at_all(levels.clone(), n, &clock)? else { return Ok(()) };
+    let Seen { now_ns, mut beyond, .. } = seen;
     loop {
         // What enforced rates would refuse is taken from none of them; from those that are enforced
         // it is taken, as it is granted.
@@ -24,7 +24,7 @@ pub(super) fn take_all<'a>(
             Err(at) if at.bucket.is_soft() => beyond = Some(at.level),
             Err(at) => {
                 // The buckets above were not checked, and may take longer.
-                look_at_all(levels, n, &|| now_ns, |_| ())?;
+                look_at_all(levels, n, &|| now_ns)?;
                 return Err(at.reported(now_ns));
             }
         }
@@ -64,15 +64,11 @@ pub(super) fn admit_all<'a>(
     clock: impl Fn() -> u64,
     mut over: impl FnMut(usize),
 ) -> Result<(), Refused> {
-    // A bit for each level; a tree has at most 65.
-    let bit = |level: usize| 1_u128 << level.min(127);
-    let mut beyond = 0;
-    let seen = look_at_all(levels.clone(), 1, &clock, |level| beyond |= bit(level))?;
-    let Some(seen) = seen else { return Ok(()) };
+    let Some(seen) = look_at_all(levels.clone(), 1, &clock)? else { return Ok(()) };
     // Only now is it known that no bucket refuses: work that is not admitted counts nowhere.
     for (level, bucket) in levels.enumerate() {
         if let Some(bucket) = bucket {
-            bucket.note(beyond & bit(level) != 0);
+            bucket.note(seen.refusing & bit(level) != 0);
         }
     }
     seen.beyond.into_iter().for_each(&mut over);
@@ -104,28 +100,35 @@ struct Seen {
     now_ns: u64,
     /// The level of the soft bucket that would refuse it for longest if it were enforced.
     beyond: Option<usize>,
+    /// The levels of all soft buckets that would refuse it, each a [`bit`].
+    refusing: u128,
 }
 
-/// Looks whether all would grant the take; `None` if none has a rate. Calls `over` with the soft
-/// levels that would not.
+/// A tree has at most 65 levels.
+fn bit(level: usize) -> u128 {
+    1 << level.min(127)
+}
+
+/// Looks whether all would grant the take; `None` if none has a rate.
 fn look_at_all<'a>(
     levels: impl Iterator<Item = Option<&'a Bucket>>,
     n: u64,
     clock: &impl Fn() -> u64,
-    mut over: impl FnMut(usize),
 ) -> Result<Option<Seen>, Refused> {
     let mut time = None;
     let mut now = || *time.get_or_insert_with(clock);
     let [mut worst, mut beyond]: [Option<At<'_>>; 2] = [None, None];
-    let mut below = None;
+    let (mut below, mut refusing) = (None, 0);
     for (level, bucket) in levels.enumerate() {
         let below = std::mem::replace(&mut below, bucket);
         let Some(bucket) = bucket else { continue };
         if let Answer::Refused(refusal) = bucket.take(n, below, &mut now, false) {
-            let among = if bucket.is_soft() { &mut beyond } else { &mut worst };
-            if bucket.is_soft() {
-                over(level);
-            }
+            let among = if bucket.is_soft() {
+                refusing |= bit(level);
+                &mut beyond
+            } else {
+                &mut worst
+            };
             let at = At { level, bucket, refusal };
             if among.as_ref().is_none_or(|worst| worst.wait_ns() < at.wait_ns()) {
                 *among = Some(at);
@@ -134,7 +137,10 @@ fn look_at_all<'a>(
     }
     match worst {
         Some(at) => Err(at.reported(now())),
-        None => Ok(time.map(|now_ns| Seen { now_ns, beyond: beyond.map(|at| at.level) })),
+        None => {
+            let beyond = beyond.map(|at| at.level);
+            Ok(time.map(|now_ns| Seen { now_ns, beyond, refusing }))
+        }
     }
 }
 
