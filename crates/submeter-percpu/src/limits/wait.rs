@@ -146,7 +146,7 @@ impl<P: Path> Queue<P> {
         let Some(mut entry) = self.entries.remove(&number) else {
             return Cancelled::Waited(None, Waker::noop().clone());
         };
-        self.forget(number, entry.behind);
+        forget(&mut self.waiting, number, entry.behind);
         entry.leave();
         entry.end_wait();
         match entry.outcome {
@@ -200,9 +200,9 @@ impl<P: Path> Queue<P> {
     /// Tries the charges that wait at the levels of a path, the oldest of all first. Adds to
     /// `woken` the wakers to wake after the lock is released.
     ///
-    /// Whoever gives something back, stops waiting or has joined calls it with its own path: those
-    /// that wait elsewhere wait for others. Stock that a charge gave back, of whatever leaves, was
-    /// below no level that is waited for.
+    /// A charge that gives something back, stops waiting or has joined passes its own path: those
+    /// that wait elsewhere wait for other charges. The stock that a charge gives back was below no
+    /// level that is waited for, whichever leaves it came from.
     pub(crate) fn serve<'a>(
         &mut self,
         levels: impl Iterator<Item = &'a Level>,
@@ -231,7 +231,7 @@ impl<P: Path> Queue<P> {
                     None => woken.push(entry.take_waker()),
                     Some(other) => _ = self.waiting.entry(other).or_default().insert(number),
                 }
-                self.forget(number, level);
+                forget(&mut self.waiting, number, level);
             }
             next.extend(first(self, level, number + 1));
         }
@@ -251,10 +251,6 @@ impl<P: Path> Queue<P> {
         }
         let entry = self.entries.get_mut(&number).expect("it waits");
         entry.attempt().map(address)
-    }
-
-    fn forget(&mut self, number: u64, level: usize) {
-        forget(&mut self.waiting, number, level);
     }
 
     /// Forgets the charges that waited when a fork copied this process: their wakers may belong to
