@@ -23,7 +23,6 @@ mod walk;
 pub use format::Format;
 pub use quota_part::QuotaPart;
 
-use activity::Activity;
 use series::{Rules, SeriesState};
 use text::{Labelled, Style};
 use walk::Brakes;
@@ -126,7 +125,7 @@ pub struct Export {
     scrapers: u32,
     exact: bool,
     infos: Vec<Info>,
-    state: ProcessMutex<(SeriesState, Activity)>,
+    state: ProcessMutex<SeriesState>,
 }
 
 struct Info {
@@ -355,12 +354,13 @@ impl Export {
 
     fn text(&self, format: Format, tree: &Tree) -> Result<String, fmt::Error> {
         let mut locked = self.state.lock();
-        let (state, activity) = &mut *locked;
+        let state = &mut *locked;
         // One version for everything that follows, whatever is declared meanwhile. Taken after the
         // lock, so that a scrape never has fewer metrics than the one before.
         let version = tree.stats().version();
         let schema = &version.schema;
-        let (members, moment) = walk::members(tree, version, &self.brakes, &state.ids, activity);
+        let (members, moment) =
+            walk::members(tree, version, &self.brakes, &state.ids, &mut state.activity);
         // Read after the groups, so that it includes everything that they have.
         let process = tree.cpu_balance().map(|balance| balance.process_ns);
         let now = SystemTime::now();

@@ -17,6 +17,7 @@
 use std::collections::HashMap;
 use std::time::SystemTime;
 
+use super::activity::Activity;
 use super::unsummed::Unsummed;
 use super::walk::{Ids, Member, subtract};
 use crate::metric::schema::{MetricKind, Schema};
@@ -33,6 +34,8 @@ pub(super) struct SeriesState {
     pub(super) ids: Ids,
     /// The beginning of each word of the schema's metrics.
     pub(super) columns: Vec<Column>,
+    /// What groups counted lately, by which they are chosen.
+    pub(super) activity: Activity,
 }
 
 /// The beginning of a metric.

@@ -144,13 +144,15 @@ fn choose(rank: &Rank<'_>, by: &[u64], brakes: &Brakes, stays: &Ids, visits: &mu
         let candidate = (Reverse(value.saturating_add(bonus)), id, at);
         if value == 0 { &mut others } else { &mut candidates }.push(candidate);
     }
-    let has_limit = |&mut (_, _, at): &mut Candidate| has_limit(rank.schema, &visits[at].group);
+    let mut limited: Vec<Candidate> = Vec::new();
     if brakes.idle {
         candidates.append(&mut others);
     } else if matches!(rank.by, By::Activity(_)) {
-        candidates.extend(others.extract_if(.., has_limit));
+        let has_limit = |&mut (_, _, at): &mut Candidate| has_limit(rank.schema, &visits[at].group);
+        limited.extend(candidates.extract_if(.., has_limit));
+        limited.extend(others.extract_if(.., has_limit));
     }
-    if candidates.len() < brakes.top {
+    if candidates.len() + limited.len() < brakes.top {
         // Only if there is room for them, since this is another look at each group for each metric.
         // A histogram is judged by its sum: a group that has recorded nothing but zeros, and has
         // nothing else, counts as idle.
@@ -160,18 +162,13 @@ fn choose(rank: &Rank<'_>, by: &[u64], brakes: &Brakes, stays: &Ids, visits: &mu
             candidates.extend(others.extract_if(.., |_| values.next() != Some(0)));
         }
     }
-    if candidates.len() > brakes.top {
-        if matches!(rank.by, By::Activity(_)) {
-            // Up to half of the places: if every group has a limit, the busy ones need the rest.
-            let mut limited: Vec<_> = candidates.extract_if(.., has_limit).collect();
-            limited.sort_unstable();
-            candidates.extend(limited.drain(limited.len().min(brakes.top / 2)..));
-            keep_first(&mut candidates, brakes.top - limited.len());
-            candidates.append(&mut limited);
-        }
-        keep_first(&mut candidates, brakes.top);
+    if candidates.len() + limited.len() > brakes.top {
+        // Up to half of the places: if every group has a limit, the busy ones need the rest.
+        limited.sort_unstable();
+        candidates.extend(limited.drain(limited.len().min(brakes.top / 2)..));
+        keep_first(&mut candidates, brakes.top - limited.len());
     }
-    for (_, _, mut at) in candidates {
+    for (_, _, mut at) in candidates.into_iter().chain(limited) {
         while !visits[at].shown {
             visits[at].shown = true;
             at = visits[at].parent;
