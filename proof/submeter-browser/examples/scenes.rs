@@ -265,9 +265,7 @@ async fn show(scene: &Scene, browser: &Browser, directory: &str) -> Result<(), B
 async fn pictures(browser: &Browser, name: &str) -> Result<(), Box<dyn Error>> {
     // A phone is scrolled: all of the page is looked at.
     for (width, height) in [(1400, 900), (390, 1300)] {
-        let screen =
-            json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
-        browser.devtools("Emulation.setDeviceMetricsOverride", screen).await?;
+        browser.resize(width, height).await?;
         for scheme in ["light", "dark"] {
             let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
             let media = json!({ "features": features });

@@ -167,6 +167,17 @@ impl Browser {
         Ok(self.client.perform_actions(actions.fold(keyboard, KeyActions::then)).await?)
     }
 
+    /// Gives the page that many pixels.
+    ///
+    /// # Errors
+    /// When the browser is gone, or the page does not take the size.
+    pub async fn resize(&self, width: u32, height: u32) -> Result<(), Box<dyn Error>> {
+        let screen =
+            json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
+        self.devtools("Emulation.setDeviceMetricsOverride", screen).await?;
+        self.until(&format!("innerWidth === {width}")).await
+    }
+
     /// Calls a method of Chrome's own protocol.
     ///
     /// # Errors

@@ -48,9 +48,7 @@ fn axe() -> Result<Option<String>, Box<dyn Error>> {
 /// finding.
 async fn expect_none(browser: &Browser, axe: &str, of: &Program, name: &str, act: &str) -> Outcome {
     for (width, height) in [(1400, 900), (390, 800)] {
-        let screen =
-            json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
-        browser.devtools("Emulation.setDeviceMetricsOverride", screen).await?;
+        browser.resize(width, height).await?;
         for scheme in ["light", "dark"] {
             let features = json!([
                 { "name": "prefers-color-scheme", "value": scheme },

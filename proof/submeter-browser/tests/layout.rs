@@ -78,8 +78,7 @@ async fn a_phone_has_room_for_use_of_each_limit() -> Outcome {
     let rate = Rate::new(500, Duration::from_secs(1));
     tenant.set_rate(program.rate, Some(rate)).expect("it can be kept");
     let held = tenant.try_charge(program.memory, 1 << 18).expect("it is a fourth");
-    let phone = json!({ "width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": false });
-    browser.devtools("Emulation.setDeviceMetricsOverride", phone).await?;
+    browser.resize(390, 800).await?;
     // Rows that are made there, too, end at the edge.
     browser.until("matchMedia('(max-width: 720px)').matches && model.columns[0].bound").await?;
     let ends = "(table.nodes.forEach((row) => row.remove()), table.nodes.clear(), table.paint(), \
@@ -121,9 +120,7 @@ async fn each_tile_has_a_line_and_no_full_bar() -> Outcome {
     let Value::Array(tiles) = browser.value(tiles).await? else { return Err("a list".into()) };
     assert!(tiles.len() >= 3 && tiles.iter().all(|of| *of == json!([1, 0])), "{tiles:?}");
     // Beside a title on a phone there is no room for the least and the most.
-    let phone = json!({ "width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": false });
-    browser.devtools("Emulation.setDeviceMetricsOverride", phone).await?;
-    browser.until("innerWidth === 390").await?;
+    browser.resize(390, 800).await?;
     let over = "tiles.all.map(({ note }) => { note.textContent = '51.0 MiB – 53.0 MiB'; \
                 const title = note.parentNode.firstChild; const text = document.createRange(); \
                 text.selectNodeContents(title); \
@@ -170,9 +167,7 @@ async fn the_parts_of_the_pile_add_up() -> Outcome {
 #[tokio::test]
 async fn a_badge_gives_way_to_the_name() -> Outcome {
     let Some((_program, browser)) = shown().await? else { return Ok(()) };
-    let screen = json!({ "width": 1400, "height": 900, "deviceScaleFactor": 1, "mobile": false });
-    browser.devtools("Emulation.setDeviceMetricsOverride", screen).await?;
-    browser.until("innerWidth === 1400").await?;
+    browser.resize(1400, 900).await?;
     // The least that a name gets there.
     let whole = "(() => { const row = [...table.nodes.values()] \
         .find((row) => row.group.path === '/beta/one'), { label, mark } = row.cells; \

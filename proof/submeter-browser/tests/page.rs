@@ -221,10 +221,7 @@ async fn a_detail_over_the_page_keeps_the_focus() -> Outcome {
     assert_eq!(browser.value(FOCUS).await?, "detail");
     browser.value("detail.close()").await?;
     for width in [390, 1000] {
-        let screen =
-            json!({ "width": width, "height": 800, "deviceScaleFactor": 1, "mobile": false });
-        browser.devtools("Emulation.setDeviceMetricsOverride", screen).await?;
-        browser.until(&format!("innerWidth === {width}")).await?;
+        browser.resize(width, 800).await?;
         for close in
             ["Escape", "history.back()", "document.querySelector('#detail .close').click()"]
         {
