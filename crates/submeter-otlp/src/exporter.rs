@@ -122,3 +122,17 @@ fn elsewhere() -> ExportError {
 fn gone() -> ExportError {
     ExportError::refused("the thread `submeter-otlp` panicked: see its message".into())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An exporter that is off has nothing to end, in whichever process.
+    #[test]
+    fn an_exporter_that_is_off_ends_without_an_error() {
+        let stats = ProcessLocal::new(Arc::default());
+        let off = Exporter { thread: None, stats };
+        off.export().expect("nothing to send");
+        off.shutdown().expect("nothing to end");
+    }
+}
