@@ -34,7 +34,8 @@ impl Contained {
 impl Drop for Contained {
     fn drop(&mut self) {
         let payload = self.0.take();
-        // Code of others too. What a second panic throws is leaked: else it could go on for ever.
+        // This is the user's code as well. The payload of a second panic is leaked, because its
+        // drop could panic again, without end.
         if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
             std::mem::forget(second);
         }

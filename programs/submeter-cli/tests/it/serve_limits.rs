@@ -345,7 +345,7 @@ fn a_limit_is_set_and_undone_from_a_shell() {
     assert!(ask(&client, STORE).starts_with("SERVER_ERROR too many requests"));
     assert!(set(&["rate=none"]).starts_with("/acme: memory=64k\n"));
     assert_eq!(ask(&client, STORE), "STORED", "and what else limits it stays");
-    // Whoever misspells a name is told so.
+    // A misspelt name gets a warning.
     let new = SUBMETER.run(&["limit", "set", &page, "/acne", "rate=5/s"]);
     let said = text(&new.stderr);
     assert_eq!(new.status.code(), Some(0), "{said}");

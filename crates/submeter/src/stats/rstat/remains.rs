@@ -1,8 +1,8 @@
 //! What groups that have ended left of gauges.
 //!
-//! A count stays in the totals above its group for ever, and nobody's own part need have it. A
-//! level is different: what is left of it belongs to the parent, which takes off what is given back
-//! later. So it is the parent's own, or that would fall below what the parent has.
+//! A count stays in the totals above its group and need not be in any group's own part. A gauge is
+//! different: later adjustments of the parent take off what is given back. So the rest of a gauge
+//! becomes the parent's own; otherwise the parent's own part would fall below what the parent has.
 
 use std::collections::HashMap;
 

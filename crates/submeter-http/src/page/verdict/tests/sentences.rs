@@ -14,7 +14,11 @@ fn the_program_is_asked_for_the_ending_limit() {
     let waits = Second { wait_ms: 9.0, ..busy(100.0) };
     server.seconds(3, &[busy(90_000.0), waits]);
     let remedies: Vec<_> = server.docs().into_iter().map(|doc| doc.remedy).collect();
-    assert_eq!(remedies, [Some("rate=45000/s".to_owned()), None], "and none for who is harmed");
+    assert_eq!(
+        remedies,
+        [Some("rate=45000/s".to_owned()), None],
+        "no limit would help the tenant that is harmed"
+    );
 }
 
 /// A remedy is made of what was found: not of the second after it, nor of the last one, in which it
