@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::process::{Signal, getpgrp, getsid, kill_current_process_group};
+use rustix::process::{Signal, kill_current_process_group};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 use signal_hook::flag;
 use signal_hook::low_level::{emulate_default_handler, pipe};
@@ -140,5 +140,43 @@ impl Job {
 /// process group; in the group of the session's leader, as in a container, a stopped process would
 /// stay so.
 fn can_go_on() -> io::Result<bool> {
-    Ok(getpgrp() != getsid(None)?)
+    let (group, session) = group_and_session()?;
+    Ok(group != session)
+}
+
+/// Returns the numbers of the process group and of the session. Each is 0 where its leader is
+/// outside of this PID namespace, as under `unshare --pid --fork`. Read from what the kernel lists,
+/// because rustix takes that 0 for a process number: a panic, or undefined behavior.
+#[cfg(target_os = "linux")]
+fn group_and_session() -> io::Result<(u32, u32)> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    read_stat(&stat).ok_or_else(|| io::Error::other("/proc/self/stat has another format"))
+}
+
+/// Reads `NUMBER (NAME) STATE PARENT GROUP SESSION …`; the name may contain anything.
+#[cfg(target_os = "linux")]
+fn read_stat(stat: &str) -> Option<(u32, u32)> {
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(2);
+    let mut number = || fields.next()?.parse().ok();
+    Some((number()?, number()?))
+}
+
+/// Returns the numbers of the process group and of the session.
+#[cfg(not(target_os = "linux"))]
+fn group_and_session() -> io::Result<(u32, u32)> {
+    use rustix::process::{getpgrp, getsid};
+    let number = |pid: rustix::process::Pid| pid.as_raw_nonzero().get().unsigned_abs();
+    Ok((number(getpgrp()), number(getsid(None)?)))
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::read_stat;
+
+    #[test]
+    fn a_name_may_look_like_fields() {
+        assert_eq!(read_stat("7 (a) S 9 8) S 1 7 3 34816 7"), Some((7, 3)));
+        assert_eq!(read_stat("2 (top) R 1 2 0 0 -1 4194304"), Some((2, 0)), "led from outside");
+        assert_eq!(read_stat("2 (top) R 1"), None);
+    }
 }
