@@ -126,7 +126,7 @@ impl Job {
     /// When the kernel refuses to stop it.
     pub fn stop(&self, leave: impl FnOnce()) -> io::Result<bool> {
         // Relaxed: the flags publish nothing else, and are checked again soon.
-        if self.is_asked.swap(false, Ordering::Relaxed) && can_go_on()? {
+        if self.is_asked.swap(false, Ordering::Relaxed) && can_go_on() {
             leave();
             emulate_default_handler(SIGTSTP)?;
             return Ok(true);
@@ -138,19 +138,17 @@ impl Job {
 
 /// Returns whether a shell with job control could continue this process. It gives each job a
 /// process group; in the group of the session's leader, as in a container, a stopped process would
-/// stay so.
-fn can_go_on() -> io::Result<bool> {
-    let (group, session) = group_and_session()?;
-    Ok(group != session)
+/// stay so. Where that is unknown, as without /proc, it is not stopped.
+fn can_go_on() -> bool {
+    group_and_session().is_some_and(|(group, session)| group != session)
 }
 
 /// Returns the numbers of the process group and of the session. Each is 0 where its leader is
 /// outside of this PID namespace, as under `unshare --pid --fork`. Read from what the kernel lists,
 /// because rustix takes that 0 for a process number: a panic, or undefined behavior.
 #[cfg(target_os = "linux")]
-fn group_and_session() -> io::Result<(u32, u32)> {
-    let stat = std::fs::read_to_string("/proc/self/stat")?;
-    read_stat(&stat).ok_or_else(|| io::Error::other("/proc/self/stat has another format"))
+fn group_and_session() -> Option<(u32, u32)> {
+    read_stat(&std::fs::read_to_string("/proc/self/stat").ok()?)
 }
 
 /// Reads `NUMBER (NAME) STATE PARENT GROUP SESSION …`; the name may contain anything.
@@ -163,10 +161,8 @@ fn read_stat(stat: &str) -> Option<(u32, u32)> {
 
 /// Returns the numbers of the process group and of the session.
 #[cfg(not(target_os = "linux"))]
-fn group_and_session() -> io::Result<(u32, u32)> {
-    use rustix::process::{getpgrp, getsid};
-    let number = |pid: rustix::process::Pid| pid.as_raw_nonzero().get().unsigned_abs();
-    Ok((number(getpgrp()), number(getsid(None)?)))
+fn group_and_session() -> Option<(rustix::process::Pid, rustix::process::Pid)> {
+    Some((rustix::process::getpgrp(), rustix::process::getsid(None).ok()?))
 }
 
 #[cfg(all(test, target_os = "linux"))]
