@@ -131,7 +131,8 @@ fn converse(stream: &TcpStream, lie: Lie, log: &Mutex<Vec<u8>>) -> std::io::Resu
             Lie::Close if served == 20 => return Ok(()),
             Lie::Nonsense if served == 20 => {
                 writer.write_all(b"HTTP/1.1 400 Bad Request\r\n")?;
-                continue;
+                // Without what is left to read, closing would take the answer back.
+                return std::io::copy(&mut reader, &mut std::io::sink()).map(drop);
             }
             _ => {}
         }
