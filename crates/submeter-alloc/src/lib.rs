@@ -41,6 +41,8 @@
 mod chosen;
 mod counts;
 pub mod exact;
+#[cfg(feature = "allocator-api2")]
+mod group_alloc;
 mod live;
 mod map;
 mod raw;
@@ -50,6 +52,8 @@ mod volume;
 pub use chosen::Chosen;
 pub use counts::{Counts, thread_counts};
 pub use exact::Exact;
+#[cfg(feature = "allocator-api2")]
+pub use group_alloc::GroupAlloc;
 pub use live::{Live, StartError};
 pub use raw::Metered;
 pub use sampled::Sampled;
