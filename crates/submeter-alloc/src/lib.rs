@@ -33,10 +33,10 @@
 //! The target needs native thread-local storage: Linux, macOS and Windows have it.
 //!
 //! # When not to use it
-//! With jemalloc, whose threads keep counts themselves: implement
-//! [`ThreadMeter`](submeter::switch::ThreadMeter) with what `thread.allocatedp` and
-//! `thread.deallocatedp` point to, and declare its counters with
-//! [`thread_count`](submeter::SchemaBuilder::thread_count). Blocks then cost nothing extra.
+//! With jemalloc, whose threads keep counts themselves. [The guide] has the 25 lines that charge
+//! those to groups; blocks then cost nothing extra.
+//!
+//! [The guide]: submeter::guide::heap
 
 mod chosen;
 mod counts;

@@ -103,7 +103,8 @@ mod tests {
         given: AtomicUsize,
     }
 
-    const ROOM: usize = 64;
+    /// A small table would have room for four times as many entries.
+    const ROOM: usize = 256;
     const DIRT: u8 = 0xAA;
 
     impl Roomy {
