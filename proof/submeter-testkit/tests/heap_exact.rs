@@ -66,6 +66,16 @@ fn each_size_and_alignment_has_owner_and_bytes() {
     }
 }
 
+/// A block of any size that the system grants is counted to the byte.
+#[test]
+fn random_sizes_and_alignments_are_exact() {
+    let (books, _alone) = books();
+    let group = books.tree.get_or_create("/random").expect("room");
+    block::random_lives(&HEAP, &group, 3_000, |layout, bytes| {
+        assert_eq!(books.of(&group), bytes as i64, "{layout:?}");
+    });
+}
+
 /// A handler that allocates and switches leaves the books exact.
 #[test]
 fn an_allocating_handler_is_exact_stress() {

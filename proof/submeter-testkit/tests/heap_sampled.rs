@@ -69,6 +69,19 @@ fn each_size_and_alignment_is_a_block_anywhere() {
     }
 }
 
+/// A block of any size that the system grants is a block; a large one is known to the byte.
+#[test]
+fn random_sizes_and_alignments_are_blocks() {
+    const KNOWN: usize = 8 << 10;
+    let (samples, _alone) = samples();
+    let group = samples.tree.get_or_create("/random").expect("room");
+    block::random_lives(&HEAP, &group, 3_000, |layout, bytes| {
+        if bytes == 0 || (bytes >= KNOWN && layout.size() >= KNOWN) {
+            assert_eq!(samples.of(&group), bytes as i64, "{layout:?}");
+        }
+    });
+}
+
 /// A handler that allocates in the middle does no harm.
 #[test]
 fn a_handler_in_the_middle_spoils_nothing_stress() {
