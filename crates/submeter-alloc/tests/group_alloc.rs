@@ -1,14 +1,18 @@
 //! Containers whose memory is charged to a group's quota, beside an allocator that counts it too.
 
 use std::alloc::System;
-use std::sync::Mutex;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 
 use allocator_api2::boxed::Box;
 use allocator_api2::vec::Vec as GroupVec;
 use hashbrown::{DefaultHashBuilder, HashMap};
+use submeter::switch::InGroup;
 use submeter::{Bytes, Group, Killed, Quota, Schema, Tree};
-use submeter_alloc::exact::{Exact, Heap};
+use submeter_alloc::exact::{self, Exact, Heap, OrOverHeap};
 use submeter_alloc::{GroupAlloc, Live};
 
 #[path = "common/operations.rs"]
@@ -86,37 +90,105 @@ fn a_killed_group_keeps_what_it_has() {
     assert!(killed.is_released());
 }
 
+/// The tree of the process's only `Heap`.
+struct Books {
+    tree: Tree,
+    memory: Quota<Bytes>,
+    live: Live,
+    heap: Heap,
+}
+
+fn books() -> &'static Books {
+    static BOOKS: OnceLock<Books> = OnceLock::new();
+    BOOKS.get_or_init(|| {
+        let mut schema = Schema::builder();
+        let memory = schema.quota::<Bytes>("memory", "Memory of containers");
+        let live: Live = schema.declare();
+        let tree = Tree::new(schema.build().expect("valid")).expect("room");
+        let heap = Heap::start(&tree, live).expect("the first");
+        Books { tree, memory, live, heap }
+    })
+}
+
 /// The allocator's gauge has a block once, and the quota has it once, each for its own group.
 #[test]
 fn the_gauge_beside_the_quota_is_another_metric() {
-    let mut schema = Schema::builder();
-    let memory = schema.quota::<Bytes>("memory", "Memory of containers");
-    let live: Live = schema.declare();
-    let tree = Tree::new(schema.build().expect("valid")).expect("room");
-    let heap = Heap::start(&tree, live).expect("the first");
-    let [owner, worker] = ["/owner", "/worker"].map(|path| tree.create(path).expect("room"));
-    let alloc = GroupAlloc::new(&owner, memory);
+    let Books { tree, memory, live, heap } = books();
+    let groups = ["/gauge", "/gauge/owner", "/gauge/worker"];
+    let [both, owner, worker] = groups.map(|path| tree.get_or_create(path).expect("room"));
+    let alloc = GroupAlloc::new(&owner, *memory);
     // A group's first charge allocates.
     drop(GroupVec::<u8, _>::with_capacity_in(1, &alloc));
     let counted = |group: &Group| {
         heap.flush();
-        (current(group, memory), group.sum(live.bytes))
+        (current(group, *memory), group.sum(live.bytes))
     };
+    let all = || [&owner, &worker, &both].map(counted);
 
     heap.set_limit(&worker, Some(100)).expect("a number");
     let block = worker.run(|| GroupVec::<u8, _>::with_capacity_in(5_000, &alloc));
-    assert_eq!(
-        [&owner, &worker, tree.root()].map(counted),
-        [(5_000, 0), (0, 5_000), (5_000, 5_000)]
-    );
+    assert_eq!(all(), [(5_000, 0), (0, 5_000), (5_000, 5_000)]);
     drop(block);
     let block = owner.run(|| GroupVec::<u8, _>::with_capacity_in(5_000, &alloc));
-    assert_eq!(
-        [&owner, &worker, tree.root()].map(counted),
-        [(5_000, 5_000), (0, 0), (5_000, 5_000)]
-    );
+    assert_eq!(all(), [(5_000, 5_000), (0, 0), (5_000, 5_000)]);
     drop(block);
-    assert_eq!(counted(tree.root()), (0, 0));
+    assert_eq!(all(), [(0, 0); 3]);
+}
+
+/// A poll over the heap limit asks the group's cache first, and ends what that cannot help.
+#[test]
+fn a_cache_is_asked_before_a_future_ends() {
+    const LIMIT: u64 = 100_000;
+    const ITEM: usize = 10_000;
+    const POLL: usize = 5_000;
+    /// What lists and charges take beside that, at most.
+    const LISTS: usize = POLL;
+    let Books { tree, memory, heap, .. } = books();
+    let acme = tree.create("/acme").expect("new");
+    heap.set_limit(&acme, Some(LIMIT)).expect("a number");
+    let item = || GroupVec::<u8, _>::with_capacity_in(ITEM, GroupAlloc::new(&acme, *memory));
+    let items: Vec<_> = acme.run(|| (0..8).map(|_| item()).collect());
+    let items = Arc::new(Mutex::new(items));
+    let evicted = Arc::clone(&items);
+    let registered = acme.on_reclaim(*memory, move |wanted| {
+        let (mut items, mut freed) = (evicted.lock().expect("whole"), 0);
+        while let Some(item) = items.pop_if(|_| freed < wanted) {
+            freed += item.capacity() as u64;
+        }
+    });
+    let held = || items.lock().expect("whole").len();
+    let runaway = async {
+        let mut blocks = Vec::with_capacity(100);
+        loop {
+            blocks.push(vec![0_u8; POLL]);
+            yields().await;
+        }
+    };
+    let mut runaway = pin!(runaway.in_group(&acme).or_over_heap().reclaiming(*memory));
+    let mut polls = 0_usize;
+    let ended: Result<(), _> = loop {
+        polls += 1;
+        match runaway.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Pending => assert_eq!(exact::admit(&acme), Ok(()), "after {polls}"),
+            Poll::Ready(ended) => break ended,
+        }
+        let room = LIMIT as usize - polls * POLL - LISTS;
+        assert!(held() >= 8.min(room / ITEM), "{} after {polls}: more than needed", held());
+    };
+    let over = ended.expect_err("it never ends by itself");
+    assert!((LIMIT..LIMIT + POLL as u64).contains(&over.bytes), "{over}");
+    assert_eq!((held(), polls), (0, LIMIT as usize / POLL));
+    drop(registered);
+}
+
+/// Is pending once.
+async fn yields() {
+    let mut polled = false;
+    poll_fn(|_| match std::mem::replace(&mut polled, true) {
+        false => Poll::Pending,
+        true => Poll::Ready(()),
+    })
+    .await;
 }
 
 /// A container, which is charged its capacity, and its group.

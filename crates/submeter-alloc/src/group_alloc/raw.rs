@@ -336,7 +336,7 @@ mod tests {
         });
         let (held, random) = ([0; GROUPS.len()], fastrand::Rng::with_seed(1));
         let mut ledger = Ledger { memory, groups, inner: &inner, held, random, blocks: Vec::new() };
-        for _ in 0..if cfg!(miri) { 300 } else { 20_000 } {
+        for _ in 0..if cfg!(miri) { 100 } else { 20_000 } {
             let [fails, zeroed] = [ledger.random.u8(..8) == 0, ledger.random.bool()];
             inner.fails(fails);
             let at = ledger.random.usize(..ledger.blocks.len().max(1));
@@ -354,14 +354,14 @@ mod tests {
         }
         ledger.must_agree();
         assert_eq!((tree.root().usage(memory).current, inner.given()), (0, 0));
-        assert!(tree.root().usage(memory).refused > 0, "it was near its limit");
+        assert!(cfg!(miri) || tree.root().usage(memory).refused > 0, "it was near its limit");
     }
 
     /// A table uses all that its block has, and frees that much: it is charged for it.
     #[test]
     fn a_table_gets_no_more_than_it_is_charged() {
         let ((tree, memory), inner) = (tree(), Roomy::default());
-        tree.root().set_limit(memory, Some(3_000));
+        tree.root().set_limit(memory, Some(if cfg!(miri) { 500 } else { 3_000 }));
         let alloc = GroupAlloc::new_in(tree.root(), memory, &inner);
         let mut table: HashMap<u32, u8, _, _> =
             HashMap::with_hasher_in(DefaultHashBuilder::default(), &alloc);
@@ -375,7 +375,7 @@ mod tests {
             assert_eq!(usage.current as usize, table.allocation_size());
             most = most.max(usage.current);
         }
-        assert!((1..1_000).contains(&table.len()) && most > 1_000, "{} by {most}", table.len());
+        assert!((1..1_000).contains(&table.len()) && most > 200, "{} by {most}", table.len());
         drop(table);
         assert_eq!((tree.root().usage(memory).current, inner.given()), (0, 0));
     }
@@ -400,7 +400,9 @@ mod tests {
         drop(held);
     }
 
-    /// A request that no allocator can serve is charged for no longer than it is asked.
+    /// A request that no allocator can serve is charged for no longer than it is asked. Miri ends
+    /// when its memory does, and refuses nothing.
+    #[cfg_attr(miri, ignore)]
     #[test]
     fn what_the_inner_allocator_refuses_is_given_back() {
         let (tree, memory) = tree();
