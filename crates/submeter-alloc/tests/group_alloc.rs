@@ -224,7 +224,7 @@ impl Storm {
     }
 
     fn work(&self, thread: usize, rounds: usize) {
-        const ROUND: usize = 40;
+        const ROUND: usize = if cfg!(miri) { 10 } else { 40 };
         let mut random = fastrand::Rng::with_seed(thread as u64);
         let mut own = Vec::new();
         for _ in 0..rounds / ROUND {
@@ -256,7 +256,7 @@ fn usage_is_what_containers_hold_stress() {
     let (tree, memory) = tree();
     tree.root().set_limit(memory, Some(LIMIT));
     let storm = Storm { tree, memory, lists: Default::default(), killed: Mutex::default() };
-    let rounds = operations(400) / storm.lists.len();
+    let rounds = operations(160) / storm.lists.len();
     thread::scope(|scope| {
         for thread in 0..storm.lists.len() {
             let storm = &storm;

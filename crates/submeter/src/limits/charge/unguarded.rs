@@ -17,7 +17,7 @@ impl Group {
     ///
     /// # Panics
     /// When the quota is of another tree's schema.
-    #[inline]
+    #[inline(always)]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_charge_unguarded<U: Unit>(&self, quota: Quota<U>, n: u64) -> Result<(), LimitError> {
         let slot = self.quota_slot(quota.key);
