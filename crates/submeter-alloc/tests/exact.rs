@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use bytes::Bytes;
 use submeter::{Group, Schema, Tree};
 use submeter_alloc::exact::{Exact, Heap};
 use submeter_alloc::{Live, StartError};
@@ -138,15 +139,21 @@ fn the_usual_types_are_held_by_their_groups() {
     let (books, _alone) = books();
     let a = books.tree.get_or_create("/types/a").expect("room");
     let b = books.tree.get_or_create("/types/b").expect("room");
-    let (shared, text, mut list) =
-        a.run(|| (Arc::new([7_u8; 48]), "text".repeat(5), Vec::<u8>::with_capacity(8)));
+    let (shared, text, mut list, boxed) = a.run(|| {
+        (Arc::new([7_u8; 48]), "text".repeat(5), Vec::<u8>::with_capacity(8), Box::new([0_u64; 3]))
+    });
     let other = Arc::clone(&shared);
-    assert_eq!(books.of(&a), (48 + 16) + 20 + 8);
+    assert_eq!(books.of(&a), (48 + 16) + 20 + 8 + 24);
     b.run(|| list.extend_from_slice(&[0; 100]));
     drop(shared);
-    assert_eq!(books.of(&a), (48 + 16) + 20 + 100, "a list that grows elsewhere is the same");
+    assert_eq!(books.of(&a), (48 + 16) + 20 + 100 + 24, "a list that grows elsewhere is the same");
+    let bytes = a.run(|| Bytes::from(vec![0_u8; 1_000]));
+    // The count of its parts is made with the first one.
+    let part = b.run(|| bytes.slice(10..20));
+    drop(bytes);
+    assert_eq!(books.of(&a), (48 + 16) + 20 + 100 + 24 + 1_000, "a part holds all of it");
     thread::scope(|scope| {
-        scope.spawn(|| b.run(|| drop((other, text, list))));
+        scope.spawn(|| b.run(|| drop((other, text, list, boxed, part))));
     });
     assert_eq!((books.of(&a), books.of(&b)), (0, 0));
 }

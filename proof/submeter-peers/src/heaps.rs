@@ -1,12 +1,11 @@
 //! Allocators, and what other libraries put around them.
 
+mod own_counts;
+
 use std::array;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use submeter::switch::{THREAD_COUNTS, ThreadMeter};
-use submeter::{Bytes, SchemaBuilder};
-use tikv_jemalloc_ctl::thread::{ThreadLocal, allocatedp, deallocatedp};
 use tracking_allocator::{
     AllocationGroupId, AllocationGroupToken, AllocationRegistry, AllocationTracker,
 };
@@ -15,36 +14,9 @@ pub use cap::Cap;
 #[cfg(feature = "datadog")]
 pub use libdd_profiling_heap_allocator::SampledAllocator;
 pub use mimalloc::MiMalloc;
+pub use own_counts::declare_own_counts;
 pub use tikv_jemallocator::Jemalloc;
 pub use tracking_allocator::Allocator;
-
-/// jemalloc's own counts for each thread.
-struct OwnCounts;
-
-thread_local! {
-    /// Where it counts; `None` if it is not linked.
-    static OWN: [Option<ThreadLocal<u64>>; 2] = [allocatedp::read().ok(), deallocatedp::read().ok()];
-}
-
-impl ThreadMeter for OwnCounts {
-    #[inline]
-    fn counts(&self) -> [u64; THREAD_COUNTS] {
-        let read = |own: &[Option<ThreadLocal<u64>>; 2]| {
-            own.each_ref().map(|at| at.as_ref().map_or(0, |at| at.get()))
-        };
-        let [allocated, freed] = OWN.try_with(read).unwrap_or_default();
-        [allocated, freed, 0, 0]
-    }
-}
-
-/// Declares the bytes that jemalloc counts for each thread, which are charged to groups.
-pub fn declare_own_counts(schema: &mut SchemaBuilder) {
-    let help = ["Heap memory allocated, by jemalloc", "Heap memory freed, by jemalloc"];
-    let names = ["heap_allocated_bytes", "heap_freed_bytes"];
-    for (at, name) in names.into_iter().enumerate() {
-        let _ = schema.thread_count::<Bytes, _>(name, help[at], &OwnCounts, at);
-    }
-}
 
 const GROUPS: usize = 64;
 

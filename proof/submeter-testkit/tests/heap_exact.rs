@@ -16,6 +16,10 @@ use submeter_alloc::exact::Exact;
 #[path = "common/anywhere.rs"]
 #[expect(unsafe_code, reason = "is an allocator")]
 mod anywhere;
+#[path = "common/before_main.rs"]
+#[cfg(target_os = "linux")]
+#[expect(unsafe_code, reason = "is called by the C library")]
+mod before_main;
 #[path = "common/beside.rs"]
 mod beside;
 #[path = "common/block.rs"]
@@ -64,6 +68,27 @@ fn each_size_and_alignment_has_owner_and_bytes() {
             });
         }
     }
+}
+
+/// A block allocated before `main` is nobody's, whoever frees it.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_block_from_before_main_is_nobodys() {
+    let (books, _alone) = books();
+    let group = books.tree.get_or_create("/before").expect("room");
+    group.run(|| drop(before_main::block()));
+    assert_eq!(books.of(&group), 0);
+    books.must_balance();
+}
+
+/// A block of any size that the system grants is counted to the byte.
+#[test]
+fn random_sizes_and_alignments_are_exact() {
+    let (books, _alone) = books();
+    let group = books.tree.get_or_create("/random").expect("room");
+    block::random_lives(&HEAP, &group, 3_000, |layout, bytes| {
+        assert_eq!(books.of(&group), bytes as i64, "{layout:?}");
+    });
 }
 
 /// A handler that allocates and switches leaves the books exact.

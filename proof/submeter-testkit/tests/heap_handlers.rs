@@ -1,5 +1,5 @@
 //! A signal handler that allocates, if its allocator permits that, takes nothing from the counts of
-//! the thread that it interrupts.
+//! the thread that it interrupts; a block from before `main` counts where it is freed.
 #![cfg(not(miri))]
 
 use std::alloc::{Layout, System};
@@ -13,6 +13,10 @@ use submeter_alloc::{Metered, Volume};
 #[path = "common/anywhere.rs"]
 #[expect(unsafe_code, reason = "is an allocator")]
 mod anywhere;
+#[path = "common/before_main.rs"]
+#[cfg(target_os = "linux")]
+#[expect(unsafe_code, reason = "is called by the C library")]
+mod before_main;
 #[path = "common/handler.rs"]
 #[expect(unsafe_code, reason = "handles signals")]
 mod handler;
@@ -33,6 +37,19 @@ const HANDLED_MIN: u64 = 5_000;
 
 /// Long enough that only a machine without signals exceeds it.
 const TIMEOUT: Duration = Duration::from_secs(60);
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_block_from_before_main_is_freed_by_a_group() {
+    let mut schema = Schema::builder();
+    let heap: Volume = schema.declare();
+    let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+    let group = tree.create("/a").expect("new");
+    // The first switch of a thread allocates.
+    tree.root().run(|| ());
+    group.run(|| drop(before_main::block()));
+    assert_eq!((group.sum(heap.allocated_bytes), group.sum(heap.freed_bytes)), (0, 100));
+}
 
 /// A handler that allocates takes nothing from the thread that it interrupts.
 #[test]

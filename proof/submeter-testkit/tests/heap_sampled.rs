@@ -17,6 +17,10 @@ use submeter_alloc::Sampled;
 #[path = "common/anywhere.rs"]
 #[expect(unsafe_code, reason = "is an allocator")]
 mod anywhere;
+#[path = "common/before_main.rs"]
+#[cfg(target_os = "linux")]
+#[expect(unsafe_code, reason = "is called by the C library")]
+mod before_main;
 #[path = "common/beside.rs"]
 mod beside;
 #[path = "common/block.rs"]
@@ -67,6 +71,30 @@ fn each_size_and_alignment_is_a_block_anywhere() {
             assert_eq!((samples.count(&a), samples.count(&b)), (0, 0), "{layout:?}");
         }
     }
+}
+
+/// A block allocated before `main` is nobody's, whoever frees it.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_block_from_before_main_is_nobodys() {
+    let (samples, _alone) = samples();
+    let group = samples.tree.get_or_create("/before").expect("room");
+    group.run(|| drop(before_main::block()));
+    assert_eq!(samples.of(&group), 0);
+    samples.must_balance();
+}
+
+/// A block of any size that the system grants is a block; a large one is known to the byte.
+#[test]
+fn random_sizes_and_alignments_are_blocks() {
+    const KNOWN: usize = 8 << 10;
+    let (samples, _alone) = samples();
+    let group = samples.tree.get_or_create("/random").expect("room");
+    block::random_lives(&HEAP, &group, 3_000, |layout, bytes| {
+        if bytes == 0 || (bytes >= KNOWN && layout.size() >= KNOWN) {
+            assert_eq!(samples.of(&group), bytes as i64, "{layout:?}");
+        }
+    });
 }
 
 /// A handler that allocates in the middle does no harm.

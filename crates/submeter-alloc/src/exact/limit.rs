@@ -6,8 +6,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
-use submeter::Group;
 use submeter::switch::{self, Grouped};
+use submeter::{Bytes, Group, Quota};
 
 use super::numbers::Owner;
 use super::owners::OWNERS_MAX;
@@ -120,7 +120,8 @@ pub trait OrOverHeap: Sized {
     ///
     /// A tenant's futures end one by one as each is polled, until the tenant is below its limit; no
     /// other tenant's futures end. A tenant therefore exceeds its limit by what one poll allocates,
-    /// plus what is allocated for it without a poll.
+    /// plus what is allocated for it without a poll. Caches can be
+    /// [asked first](OrOver::reclaiming).
     ///
     /// Costs an [`admit`] for each poll.
     ///
@@ -162,7 +163,7 @@ pub trait OrOverHeap: Sized {
 
 impl<F: Future> OrOverHeap for Grouped<F> {
     fn or_over_heap(self) -> OrOver<Grouped<F>> {
-        OrOver { group: self.group().cloned(), future: Some(self) }
+        OrOver { group: self.group().cloned(), future: Some(self), reclaims: None }
     }
 }
 
@@ -177,7 +178,34 @@ pin_project! {
         // Its own handle: asking the future would create a reference to all of it, beside those
         // through which it writes to its own variables.
         group: Option<Group>,
+        reclaims: Option<Quota<Bytes>>,
     }
+}
+
+impl<F> OrOver<F> {
+    /// Asks [callbacks](Group::on_reclaim) before it ends the future: those that the group and the
+    /// groups below it have registered for `quota` are asked for what is over the limit. The future
+    /// ends only if that was not enough.
+    ///
+    /// For caches that hold what the tenant can do without. Callbacks run on the thread that polls,
+    /// outside the group.
+    ///
+    /// # Panics
+    /// When the quota is of another tree's schema.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn reclaiming(self, quota: Quota<Bytes>) -> OrOver<F> {
+        // Panics here, if at all.
+        let _usage = self.group.as_ref().map(|group| group.usage_at_most(quota));
+        OrOver { reclaims: Some(quota), ..self }
+    }
+}
+
+/// Returns why a group's future has to end, after asking callbacks for the excess.
+fn over(group: &Group, reclaims: Option<Quota<Bytes>>) -> Option<OverLimit> {
+    let over = admit(group).err()?;
+    let Some(quota) = reclaims else { return Some(over) };
+    group.reclaim(quota, over.bytes - over.limit);
+    admit(group).err()
 }
 
 impl<F: Future> Future for OrOver<Grouped<F>> {
@@ -189,7 +217,7 @@ impl<F: Future> Future for OrOver<Grouped<F>> {
         if let Poll::Ready(done) = future.poll(context) {
             return Poll::Ready(Ok(done));
         }
-        let over = this.group.as_ref().and_then(|group| admit(group).err());
+        let over = this.group.as_ref().and_then(|group| over(group, *this.reclaims));
         let Some(over) = over else { return Poll::Pending };
         this.future.set(None);
         // A future that has ended but is not dropped must not keep the group alive.

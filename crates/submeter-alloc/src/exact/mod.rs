@@ -46,9 +46,10 @@
 //! [`Heap::set_limit`] says how much a group may hold. An allocation never fails because of it: its
 //! only way to report that would be to end the program. Instead there are three checks, here with
 //! the excess that each allows. [`OrOverHeap`] ends the group's own futures, and no others, if a
-//! poll leaves the group over its limit (excess: one poll). [`check`] tests in the middle of a long
-//! poll (excess: what is allocated between two calls). [`admit`] tests before work starts (excess:
-//! what already runs).
+//! poll leaves the group over its limit (excess: one poll); it can [ask caches
+//! first](OrOver::reclaiming). [`check`] tests in the middle of a long poll (excess: what is
+//! allocated between two calls). [`admit`] tests before work starts (excess: what already runs).
+//! Single containers can be refused by a `GroupAlloc` (excess: none).
 //!
 //! # When not to use it
 //! When it is enough to know who allocates much: [`Volume`](crate::Volume) costs less.

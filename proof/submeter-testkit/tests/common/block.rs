@@ -1,6 +1,7 @@
-//! The life of a block of one size and alignment.
+//! The life of a block.
 
 use std::alloc::{GlobalAlloc, Layout};
+use std::ptr::null_mut;
 
 use submeter::Group;
 
@@ -37,4 +38,41 @@ pub(crate) fn lives(
         b.run(|| heap.dealloc(block, smaller));
     }
     held(0);
+}
+
+/// The life of blocks of random sizes up to 2^40 and alignments up to 2 MiB, which are never
+/// written to. The system may refuse them. Calls `held` with a block's layout and size at each
+/// step, and then with 0.
+pub(crate) fn random_lives(
+    heap: &impl GlobalAlloc,
+    group: &Group,
+    blocks: usize,
+    held: impl Fn(Layout, usize),
+) {
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut size = |from: u32| (random.u64(..) >> random.u32(from..64)) as usize;
+    let mut largest = 0;
+    for _ in 0..blocks {
+        let (now, then, align) = (size(24) + 1, size(24) + 1, 1 << (size(59) % 22));
+        let layout = Layout::from_size_align(now, align).expect("valid");
+        // SAFETY: 1. No size is 0. 2. The block is freed once, with the layout that it has then.
+        unsafe {
+            let block = group.run(|| heap.alloc(layout));
+            if block.is_null() {
+                held(layout, 0);
+                continue;
+            }
+            largest = largest.max(now);
+            assert!(block.addr().is_multiple_of(align), "{layout:?}");
+            held(layout, now);
+            // Larger alignments are resized by a copy, which would take the memory.
+            let moved = if align <= 16 { heap.realloc(block, layout, then) } else { null_mut() };
+            let is_moved = !moved.is_null();
+            let (block, now) = if is_moved { (moved, then) } else { (block, now) };
+            held(layout, now);
+            heap.dealloc(block, Layout::from_size_align(now, align).expect("valid"));
+        }
+        held(layout, 0);
+    }
+    assert!(largest > 1 << 28, "the largest had {largest} bytes");
 }

@@ -7,6 +7,7 @@ mod nodes;
 mod pressure;
 mod protect;
 mod reclaim;
+mod unguarded;
 mod wait;
 
 use std::fmt;
@@ -133,10 +134,7 @@ impl Group {
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_charge<U: Unit>(&self, quota: Quota<U>, n: u64) -> Result<Charge, LimitError> {
-        let slot = self.quota_slot(quota.key);
-        if !self.inner.quotas.get(slot).is_some_and(|limits| limits.node.charge_stock(n)) {
-            charge(self, quota.key, n)?;
-        }
+        self.try_charge_unguarded(quota, n)?;
         Ok(Charge { group: self.clone(), key: quota.key, amount: n })
     }
 
