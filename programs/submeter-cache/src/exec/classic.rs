@@ -177,7 +177,8 @@ impl Session<'_> {
     ) -> Next {
         let kind = if paused.touch.is_some() { Kind::Touch } else { Kind::Get };
         let metering = self.cache.config().metering;
-        let rated = self.cache.tenants().has_rates();
+        let gone = self.gone();
+        let rated = gone.is_some() || self.cache.tenants().has_rates();
         let guard = batch.resolver.guard();
         let mut last = Account::ROOT;
         let mut rest = keys;
@@ -198,9 +199,9 @@ impl Session<'_> {
             let has_room = self.room > 0;
             if let Some(account) = account
                 && !has_room
-                && let Err(held) = batch.take(account)
+                && let Some(mut held) = gone.or_else(|| batch.take(account).err())
             {
-                if let Some(wait) = self.wait(held.after) {
+                if let Some(wait) = self.wait(account, &mut held, batch) {
                     paused.keys_at += keys.len() - rest.len();
                     return Next::PauseFor(paused, wait);
                 }

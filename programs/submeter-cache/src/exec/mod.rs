@@ -13,6 +13,7 @@ mod stats;
 use std::sync::Arc;
 use std::time::Duration;
 
+use submeter::Group;
 use submeter::refs::{Guard, pin};
 use submeter_documents::Document;
 
@@ -41,6 +42,10 @@ pub(crate) struct Session<'c> {
     /// of the value may take long to arrive, and a waiting connection must not hold a deleted
     /// tenant.
     swallowing: Box<[u8]>,
+    /// What the request at the front waits for: its tenant's group, and the cause.
+    waits_in: Option<(Group, &'static str)>,
+    /// The cause of that wait, if its tenant was deleted meanwhile.
+    waited_in_vain: Option<&'static str>,
 }
 
 /// The next step of the connection.
@@ -76,7 +81,10 @@ impl<'c> Session<'c> {
     pub(crate) fn new(cache: &'c Cache) -> Session<'c> {
         let arrival = cache.store().clock.raw();
         let now = cache.store().clock.tick(arrival);
-        Session { cache, now, arrival, began: arrival, room: 0, swallowing: Box::default() }
+        let swallowing = Box::default();
+        let (waits_in, waited_in_vain) = (None, None);
+        let (began, room) = (arrival, 0);
+        Session { cache, now, arrival, began, room, swallowing, waits_in, waited_in_vain }
     }
 
     /// Starts work on bytes that could be read since `ready_at`, or have just arrived.

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use super::batch::HeldBack;
+use tokio::time::{sleep, timeout};
+
+use super::batch::{HeldBack, When};
 use super::{Batch, Effect, Kind, Next, Session};
 use crate::limits::OverRate;
 use crate::output::Output;
@@ -16,13 +18,14 @@ impl Session<'_> {
     /// tenants are checked here, before any key is answered.
     #[inline]
     pub(super) fn admit(
-        &self,
+        &mut self,
         request: &Request<'_>,
         bytes_in: usize,
         batch: &mut Batch<'_>,
         out: &mut Output,
     ) -> Option<Next> {
-        if !self.cache.tenants().has_rates() {
+        let gone = self.gone();
+        if gone.is_none() && !self.cache.tenants().has_rates() {
             return None;
         }
         let (key, kind, quiet) = match request {
@@ -34,20 +37,22 @@ impl Session<'_> {
             Request::Meta(meta) => (&meta.key[..], kind(meta.verb), false),
             Request::Get { touch, keys, .. } => {
                 let kind = if touch.is_some() { Kind::Touch } else { Kind::Get };
-                let (account, held) = owing(keys, batch)?;
+                let gone = gone.map(|held| (batch.resolve(token::first(keys).0), held));
+                let (account, held) = gone.or_else(|| owing(keys, batch))?;
                 return Some(self.hold_back(account, held, (kind, false), bytes_in, batch, out));
             }
             _ => return None,
         };
         let account = batch.resolve(key);
-        let held = batch.admit(account).and_then(|()| batch.take(account)).err()?;
+        let take = || batch.admit(account).and_then(|()| batch.take(account)).err();
+        let held = gone.or_else(take)?;
         Some(self.hold_back(account, held, (kind, quiet), bytes_in, batch, out))
     }
 
     fn hold_back(
-        &self,
+        &mut self,
         account: Account,
-        held: HeldBack,
+        mut held: HeldBack,
         (kind, quiet): (Kind, bool),
         bytes_in: usize,
         batch: &mut Batch<'_>,
@@ -55,7 +60,7 @@ impl Session<'_> {
     ) -> Next {
         // A refusal is work too: for this tenant, not for the previous one on the connection.
         batch.work_for(account);
-        if let Some(wait) = self.wait(held.after) {
+        if let Some(wait) = self.wait(account, &mut held, batch) {
             return Next::Wait(wait);
         }
         let before = out.written();
@@ -68,17 +73,49 @@ impl Session<'_> {
 
     /// Returns how long a client waits before its request is retried, or `None` if it is to be
     /// refused.
-    pub(super) fn wait(&self, after: Option<Duration>) -> Option<Duration> {
+    pub(super) fn wait(
+        &mut self,
+        account: Account,
+        held: &mut HeldBack,
+        batch: &Batch<'_>,
+    ) -> Option<Duration> {
         let config = self.cache.config();
         if config.over_rate != OverRate::Wait {
             return None;
         }
-        if let Some(after) = after {
-            return (after <= config.request_timeout).then_some(after.min(LOOK));
+        let look = match held.when {
+            When::After(after) => (after <= config.request_timeout).then_some(after.min(LOOK)),
+            When::Unknown => {
+                let waited_ns = self.clock().between_ns(self.arrival, self.clock().raw());
+                let has_time = Duration::from_nanos(waited_ns) < config.request_timeout;
+                has_time.then_some(LOOK_AGAIN)
+            }
+            When::Never => None,
+        }?;
+        match batch.resolver.tenant(account).group.try_clone_live() {
+            Some(group) => {
+                self.waits_in = Some((group, held.of));
+                Some(look)
+            }
+            None => {
+                held.when = When::Never;
+                None
+            }
         }
-        let waited_ns = self.clock().between_ns(self.arrival, self.clock().raw());
-        let has_time = Duration::from_nanos(waited_ns) < config.request_timeout;
-        has_time.then_some(LOOK_AGAIN)
+    }
+
+    /// Returns what ends the request at the front if its tenant was deleted while it waited.
+    pub(super) fn gone(&mut self) -> Option<HeldBack> {
+        self.waited_in_vain.take().map(|of| HeldBack { when: When::Never, of })
+    }
+
+    /// Waits for that time, or until the tenant of the request that waits is deleted: the request
+    /// is then refused. To wait on for the next tenant of the name would be to wait for what the
+    /// deleted one owes.
+    pub(crate) async fn wait_out(&mut self, time: Duration) {
+        let Some((group, of)) = self.waits_in.take() else { return sleep(time).await };
+        let deleted = timeout(time, group.killed()).await.is_ok();
+        self.waited_in_vain = deleted.then_some(of);
     }
 }
 
@@ -140,9 +177,10 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 pub(super) fn refuse(held: HeldBack, out: &mut Output) {
     out.bytes(b"SERVER_ERROR ");
     out.bytes(held.of.as_bytes());
-    let Some(after) = held.after else {
-        out.line(": none is granted for now");
-        return;
+    let after = match held.when {
+        When::After(after) => after,
+        When::Unknown => return out.line(": none is granted for now"),
+        When::Never => return out.line(": the tenant was deleted"),
     };
     let after_ms = u64::try_from(after.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
     out.bytes(b": retry after ");
@@ -159,13 +197,14 @@ mod tests {
 
     #[test]
     fn a_client_is_told_when_to_return_if_known() {
-        for (after, told) in [
-            (Some(Duration::from_micros(1_500)), "retry after 2 ms"),
-            (Some(Duration::from_secs(365 * 24 * 3600)), "retry after 31536000000 ms"),
-            (None, "none is granted for now"),
+        for (when, told) in [
+            (When::After(Duration::from_micros(1_500)), "retry after 2 ms"),
+            (When::After(Duration::from_secs(365 * 24 * 3600)), "retry after 31536000000 ms"),
+            (When::Unknown, "none is granted for now"),
+            (When::Never, "the tenant was deleted"),
         ] {
             let mut out = Output::default();
-            refuse(HeldBack { after, of: "too many requests" }, &mut out);
+            refuse(HeldBack { when, of: "too many requests" }, &mut out);
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
             assert_eq!(out.slices(&mut slices), 1);
             let said = str::from_utf8(&slices[0]).expect("ASCII");
