@@ -158,7 +158,12 @@ impl Worker {
             }
         }
         self.base = pending.then;
-        self.stats.lock().last_error = refused_one.clone().or(rejected_some);
+        let mut stats = self.stats.lock();
+        stats.last_error = refused_one.clone().or(rejected_some);
+        if stats.last_error.is_none() {
+            stats.sent_until = Some(UNIX_EPOCH + Duration::from_nanos(self.base.at));
+        }
+        drop(stats);
         refused_one.map_or(Ok(()), |error| Err((error, self.settings.interval)))
     }
 

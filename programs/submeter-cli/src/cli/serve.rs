@@ -106,7 +106,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = host_name)]
     pub(crate) http_host: Vec<String>,
     /// Send all metrics every minute to this OpenTelemetry receiver, http://HOST:4318, or
-    /// http://HOST:4317 with gRPC; the variables OTEL_… apply too
+    /// http://HOST:4317 with gRPC; the variables OTEL_… apply too. At the end, the server waits for
+    /// at most 5 s for the last export, and warns of what did not arrive
     #[arg(long, value_name = "URL")]
     pub(crate) otlp: Option<submeter_address::Address>,
     /// Protocol for --otlp; http/protobuf unless OTEL_EXPORTER_OTLP_PROTOCOL says otherwise
@@ -200,7 +201,7 @@ pub(crate) struct ServeArgs {
     pub(crate) limits_api: bool,
     /// What happens to requests over a tenant's rate or cpu: they get a SERVER_ERROR that says when
     /// to try again, or their connection waits, for at most --request-timeout, including what other
-    /// tenants send on it
+    /// tenants send on it. A wait ends with an error when the tenant is deleted
     #[arg(long, value_name = "HOW", default_value = "refuse")]
     pub(crate) over_rate: OverRateArg,
     /// Statistics (CSV) to draw the tenants of --load from, instead of the built-in ones
