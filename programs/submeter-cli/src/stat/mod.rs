@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use tokio::runtime;
+use tokio::time::timeout;
 
 use self::client::Client;
 use self::print::{Format, Printer};
@@ -23,6 +24,10 @@ use submeter_terminal::{Destination, Failure};
 /// The interval if none is printed and none ends the run. The totals that the server sends in
 /// between are enough for Ctrl-C.
 const DAY: Duration = Duration::from_secs(86_400);
+
+/// How much later than due counts may come: a busy machine may delay them, a server that is stopped
+/// sends none.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Runs the command.
 pub(crate) fn run(args: &StatArgs) -> Result<ExitCode, Failure> {
@@ -53,8 +58,16 @@ pub(crate) fn run(args: &StatArgs) -> Result<ExitCode, Failure> {
         let mut is_whole = false;
         loop {
             let next = tokio::select! {
-                next = totals.recv() => next,
+                next = timeout(every + PATIENCE, totals.recv()) => next,
                 () = &mut stopped => break,
+            };
+            let Ok(next) = next else {
+                printer.end(false)?;
+                return Err(Failure::new(format_args!(
+                    "{} has sent no counts for {:?}: is the server stopped?",
+                    client.url(),
+                    every + PATIENCE
+                )));
             };
             let Some(next) = next else {
                 printer.end(false)?;
