@@ -10,7 +10,7 @@ use submeter::limits::{GroupLimits, size};
 use super::bank::MemberArgs;
 use super::config_file::ConfigFile;
 use super::log::LogArgs;
-use super::values::{delimiter, file_mode, host_name};
+use super::values::{delimiter, file_mode, host_name, ip_and_port};
 use submeter_cache::{Address, OverRate};
 use submeter_terminal::seconds;
 
@@ -90,7 +90,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "load")]
     pub(crate) auth_file: Option<PathBuf>,
     /// Address of the page, /metrics and the API; port 0 picks a free one
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9411")]
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9411", value_parser = ip_and_port)]
     pub(crate) http: SocketAddr,
     /// Encrypt both ports with this PEM certificate, followed by its chain of authorities
     #[arg(long, value_name = "FILE", requires = "tls_key", conflicts_with = "load")]
