@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use submeter::RateError;
 use submeter::refs::Guard;
+use submeter::{Group, RateError};
 
 use super::current_group::CurrentGroup;
 use super::meter::BatchMeter;
@@ -30,6 +30,13 @@ pub(super) enum When {
 impl HeldBack {
     fn new(error: &RateError, of: &'static str) -> HeldBack {
         HeldBack { when: error.retry_after().map_or(When::Unknown, When::After), of }
+    }
+
+    /// Returns the same for a request that waited in a group, if it did. If that was killed, the
+    /// request ends: what it would wait for now is what the deleted tenant owes.
+    pub(super) fn after(self, waited: Option<&Group>) -> HeldBack {
+        let is_gone = waited.is_some_and(Group::is_killed);
+        if is_gone { HeldBack { when: When::Never, ..self } } else { self }
     }
 }
 

@@ -177,8 +177,8 @@ impl Session<'_> {
     ) -> Next {
         let kind = if paused.touch.is_some() { Kind::Touch } else { Kind::Get };
         let metering = self.cache.config().metering;
-        let gone = self.gone();
-        let rated = gone.is_some() || self.cache.tenants().has_rates();
+        let rated = self.cache.tenants().has_rates();
+        let waited = self.waits_in.take();
         let guard = batch.resolver.guard();
         let mut last = Account::ROOT;
         let mut rest = keys;
@@ -199,12 +199,15 @@ impl Session<'_> {
             let has_room = self.room > 0;
             if let Some(account) = account
                 && !has_room
-                && let Some(mut held) = gone.or_else(|| batch.take(account).err())
+                && let Err(held) = batch.take(account)
             {
-                if let Some(wait) = self.wait(account, &mut held, batch) {
-                    paused.keys_at += keys.len() - rest.len();
-                    return Next::PauseFor(paused, wait);
-                }
+                let held = match self.wait(account, held.after(waited.as_ref()), batch) {
+                    Ok(wait) => {
+                        paused.keys_at += keys.len() - rest.len();
+                        return Next::PauseFor(paused, wait);
+                    }
+                    Err(held) => held,
+                };
                 // Ends the answer, as any error does.
                 refuse(held, out);
                 let bytes_out = out.written() - before;

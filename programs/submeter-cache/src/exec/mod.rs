@@ -42,10 +42,8 @@ pub(crate) struct Session<'c> {
     /// of the value may take long to arrive, and a waiting connection must not hold a deleted
     /// tenant.
     swallowing: Box<[u8]>,
-    /// What the request at the front waits for: its tenant's group, and the cause.
-    waits_in: Option<(Group, &'static str)>,
-    /// The cause of that wait, if its tenant was deleted meanwhile.
-    waited_in_vain: Option<&'static str>,
+    /// The group of the tenant for whose rate the request at the front waits.
+    waits_in: Option<Group>,
 }
 
 /// The next step of the connection.
@@ -81,10 +79,8 @@ impl<'c> Session<'c> {
     pub(crate) fn new(cache: &'c Cache) -> Session<'c> {
         let arrival = cache.store().clock.raw();
         let now = cache.store().clock.tick(arrival);
-        let swallowing = Box::default();
-        let (waits_in, waited_in_vain) = (None, None);
-        let (began, room) = (arrival, 0);
-        Session { cache, now, arrival, began, room, swallowing, waits_in, waited_in_vain }
+        let (began, room, swallowing, waits_in) = (arrival, 0, Box::default(), None);
+        Session { cache, now, arrival, began, room, swallowing, waits_in }
     }
 
     /// Starts work on bytes that could be read since `ready_at`, or have just arrived.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::batch::{HeldBack, When};
 use super::{Batch, Effect, Kind, Next, Session};
@@ -24,8 +24,8 @@ impl Session<'_> {
         batch: &mut Batch<'_>,
         out: &mut Output,
     ) -> Option<Next> {
-        let gone = self.gone();
-        if gone.is_none() && !self.cache.tenants().has_rates() {
+        let waited = self.waits_in.take();
+        if !self.cache.tenants().has_rates() {
             return None;
         }
         let (key, kind, quiet) = match request {
@@ -37,22 +37,22 @@ impl Session<'_> {
             Request::Meta(meta) => (&meta.key[..], kind(meta.verb), false),
             Request::Get { touch, keys, .. } => {
                 let kind = if touch.is_some() { Kind::Touch } else { Kind::Get };
-                let gone = gone.map(|held| (batch.resolve(token::first(keys).0), held));
-                let (account, held) = gone.or_else(|| owing(keys, batch))?;
+                let (account, held) = owing(keys, batch)?;
+                let held = held.after(waited.as_ref());
                 return Some(self.hold_back(account, held, (kind, false), bytes_in, batch, out));
             }
             _ => return None,
         };
         let account = batch.resolve(key);
-        let take = || batch.admit(account).and_then(|()| batch.take(account)).err();
-        let held = gone.or_else(take)?;
+        let held = batch.admit(account).and_then(|()| batch.take(account)).err()?;
+        let held = held.after(waited.as_ref());
         Some(self.hold_back(account, held, (kind, quiet), bytes_in, batch, out))
     }
 
     fn hold_back(
         &mut self,
         account: Account,
-        mut held: HeldBack,
+        held: HeldBack,
         (kind, quiet): (Kind, bool),
         bytes_in: usize,
         batch: &mut Batch<'_>,
@@ -60,9 +60,10 @@ impl Session<'_> {
     ) -> Next {
         // A refusal is work too: for this tenant, not for the previous one on the connection.
         batch.work_for(account);
-        if let Some(wait) = self.wait(account, &mut held, batch) {
-            return Next::Wait(wait);
-        }
+        let held = match self.wait(account, held, batch) {
+            Ok(wait) => return Next::Wait(wait),
+            Err(held) => held,
+        };
         let before = out.written();
         if !quiet {
             refuse(held, out);
@@ -71,51 +72,40 @@ impl Session<'_> {
         Next::Go
     }
 
-    /// Returns how long a client waits before its request is retried, or `None` if it is to be
-    /// refused.
+    /// Returns how long a client waits before its request is retried, or why it is refused.
     pub(super) fn wait(
         &mut self,
         account: Account,
-        held: &mut HeldBack,
+        held: HeldBack,
         batch: &Batch<'_>,
-    ) -> Option<Duration> {
+    ) -> Result<Duration, HeldBack> {
         let config = self.cache.config();
-        if config.over_rate != OverRate::Wait {
-            return None;
-        }
-        let look = match held.when {
-            When::After(after) => (after <= config.request_timeout).then_some(after.min(LOOK)),
+        let has_time = match held.when {
+            _ if config.over_rate != OverRate::Wait => false,
+            When::After(after) => after <= config.request_timeout,
             When::Unknown => {
                 let waited_ns = self.clock().between_ns(self.arrival, self.clock().raw());
-                let has_time = Duration::from_nanos(waited_ns) < config.request_timeout;
-                has_time.then_some(LOOK_AGAIN)
+                Duration::from_nanos(waited_ns) < config.request_timeout
             }
-            When::Never => None,
-        }?;
-        match batch.resolver.tenant(account).group.try_clone_live() {
-            Some(group) => {
-                self.waits_in = Some((group, held.of));
-                Some(look)
-            }
-            None => {
-                held.when = When::Never;
-                None
-            }
+            When::Never => false,
+        };
+        if !has_time {
+            return Err(held);
         }
+        let group = batch.resolver.tenant(account).group.try_clone_live();
+        self.waits_in = Some(group.ok_or(HeldBack { when: When::Never, ..held })?);
+        Ok(match held.when {
+            When::After(after) => after.min(LOOK),
+            _ => LOOK_AGAIN,
+        })
     }
 
-    /// Returns what ends the request at the front if its tenant was deleted while it waited.
-    pub(super) fn gone(&mut self) -> Option<HeldBack> {
-        self.waited_in_vain.take().map(|of| HeldBack { when: When::Never, of })
-    }
-
-    /// Waits for that time, or until the tenant of the request that waits is deleted: the request
-    /// is then refused. To wait on for the next tenant of the name would be to wait for what the
-    /// deleted one owes.
+    /// Waits for that time, or until the tenant of the request at the front is deleted.
     pub(crate) async fn wait_out(&mut self, time: Duration) {
-        let Some((group, of)) = self.waits_in.take() else { return sleep(time).await };
-        let deleted = timeout(time, group.killed()).await.is_ok();
-        self.waited_in_vain = deleted.then_some(of);
+        if let Some(group) = &self.waits_in {
+            // Either way the request is retried.
+            let _ = timeout(time, group.killed()).await;
+        }
     }
 }
 
