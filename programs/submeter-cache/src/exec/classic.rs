@@ -5,7 +5,6 @@ use std::sync::Arc;
 use submeter::Charge;
 use submeter::refs::{Guard, RcuBorrow, pin};
 
-use super::rate::refuse;
 use super::{Batch, Effect, Kind, Next, Paused, Session};
 use crate::item::{BINARY_KEY, Draft, STALE, WON};
 use crate::output::Output;
@@ -201,18 +200,13 @@ impl Session<'_> {
                 && !has_room
                 && let Err(held) = batch.take(account)
             {
-                let held = match self.wait(account, held.after(waited.as_ref()), batch) {
-                    Ok(wait) => {
-                        paused.keys_at += keys.len() - rest.len();
-                        return Next::PauseFor(paused, wait);
-                    }
-                    Err(held) => held,
+                let (held, bytes_in) = (held.after(waited.as_ref()), paused.bytes_in);
+                paused.keys_at += keys.len() - rest.len();
+                // A refusal ends the answer, as any error does.
+                return match self.hold_back(account, held, (kind, false), bytes_in, batch, out) {
+                    Next::Wait(wait) => Next::PauseFor(paused, wait),
+                    ended => ended,
                 };
-                // Ends the answer, as any error does.
-                refuse(held, out);
-                let bytes_out = out.written() - before;
-                self.account(batch, account, Effect::new(kind), paused.bytes_in, bytes_out);
-                return Next::Go;
             }
             if self.lacks_room(key, None, guard) {
                 paused.keys_at += keys.len() - rest.len();

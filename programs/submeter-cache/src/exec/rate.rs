@@ -49,7 +49,8 @@ impl Session<'_> {
         Some(self.hold_back(account, held, (kind, quiet), bytes_in, batch, out))
     }
 
-    fn hold_back(
+    /// Refuses a request, or lets it wait.
+    pub(super) fn hold_back(
         &mut self,
         account: Account,
         held: HeldBack,
@@ -73,7 +74,7 @@ impl Session<'_> {
     }
 
     /// Returns how long a client waits before its request is retried, or why it is refused.
-    pub(super) fn wait(
+    fn wait(
         &mut self,
         account: Account,
         held: HeldBack,
@@ -164,7 +165,7 @@ const LOOK: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Tells a client when to retry. The tenant is not named: a name may contain a line's end.
-pub(super) fn refuse(held: HeldBack, out: &mut Output) {
+fn refuse(held: HeldBack, out: &mut Output) {
     out.bytes(b"SERVER_ERROR ");
     out.bytes(held.of.as_bytes());
     let after = match held.when {

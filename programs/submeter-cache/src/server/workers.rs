@@ -182,7 +182,7 @@ mod tests {
 
     /// Where the system has no thread left, the server's start is an error, and no panic.
     #[test]
-    fn a_worker_without_a_thread_is_dropped_in_a_task() {
+    fn an_unstarted_worker_is_dropped_in_a_task() {
         let runtime = || Builder::new_current_thread().build().expect("a runtime");
         let (_end, ended) = oneshot::channel();
         let unstarted = Thread::drive(None, runtime(), ended);
