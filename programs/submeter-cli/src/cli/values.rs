@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_without_an_address_is_told_how_to_be_one() {
+    fn a_port_alone_is_told_what_is_missing() {
         assert!(ip_and_port("[::1]:0").is_ok());
         for text in ["", "0", ":9411", "*:9411", "localhost:9411", "127.0.0.1"] {
             assert!(ip_and_port(text).is_err_and(|why| why.contains("IP:PORT")), "{text}");
