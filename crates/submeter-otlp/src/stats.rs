@@ -19,6 +19,9 @@ pub struct Stats {
     pub retries: u64,
     /// Requests that were refused, or answered by something that is no receiver.
     pub refused: u64,
+    /// What the receiver said when it last accepted a whole request, if anything: a warning, which
+    /// is logged when it changes.
+    pub warning: String,
     /// Everything that was counted until then has arrived; `None` if nothing has.
     pub sent_until: Option<SystemTime>,
     /// Why the latest attempt failed, if it did.

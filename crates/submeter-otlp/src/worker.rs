@@ -129,6 +129,11 @@ impl Worker {
                     if rejected > 0 {
                         let why = format!("the receiver rejected {rejected} points: {why}");
                         rejected_some = Some(ExportError::refused(why));
+                    } else if stats.warning != why {
+                        if !why.is_empty() {
+                            log::warn!("the receiver accepts the metrics, and warns: {why}");
+                        }
+                        stats.warning = why;
                     }
                     (pending.begun, self.attempts) = (true, 0);
                 }

@@ -154,6 +154,30 @@ fn an_end_with_a_bound_waits_no_longer() {
     assert_eq!(total(&receiver.taken(), "n"), 2);
 }
 
+/// A warning in an answer that accepts everything is kept until another answer has none.
+#[test]
+fn a_warning_is_no_error() {
+    let error_message = "delta is better".to_owned();
+    let partial = ExportMetricsPartialSuccess { rejected_data_points: 0, error_message };
+    let body = ExportMetricsServiceResponse { partial_success: Some(partial) }.encode_to_vec();
+    let mut answer =
+        format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len()).into_bytes();
+    answer.extend_from_slice(&body);
+    let (tree, n) = counted();
+    let receiver = Receiver::start(move |at| match at {
+        0 => Reply::Answer(answer.clone()),
+        _ => Reply::Accept,
+    });
+    let exporter = to(&receiver, &tree).start().expect("valid");
+    for warning in ["delta is better", ""] {
+        tree.root().add(n, 1);
+        exporter.export().expect("accepted");
+        let stats = exporter.stats();
+        assert_eq!((&*stats.warning, stats.points_rejected, stats.last_error), (warning, 0, None));
+        assert!(stats.sent_until.is_some());
+    }
+}
+
 #[test]
 fn rejected_points_are_counted_and_not_resent() {
     // As much as a receiver may say, and more than a buffer has room for.

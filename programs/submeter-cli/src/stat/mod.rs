@@ -39,6 +39,7 @@ pub(crate) fn run(args: &StatArgs) -> Result<ExitCode, Failure> {
     }
     // The server's interval is the printed one, or else the one that ends the run.
     let every = args.interval.or(args.timeout).unwrap_or(DAY);
+    let latest = every + PATIENCE;
     let client = Client::new(&args.page, &wanted, every)?;
     let format = match (&args.field_separator, args.json) {
         (_, true) => Format::Json,
@@ -58,15 +59,14 @@ pub(crate) fn run(args: &StatArgs) -> Result<ExitCode, Failure> {
         let mut is_whole = false;
         loop {
             let next = tokio::select! {
-                next = timeout(every + PATIENCE, totals.recv()) => next,
+                next = timeout(latest, totals.recv()) => next,
                 () = &mut stopped => break,
             };
             let Ok(next) = next else {
                 printer.end(false)?;
                 return Err(Failure::new(format_args!(
-                    "{} has sent no counts for {:?}: is the server stopped?",
-                    client.url(),
-                    every + PATIENCE
+                    "{} has sent no counts for {latest:?}: is the server stopped?",
+                    client.url()
                 )));
             };
             let Some(next) = next else {

@@ -203,11 +203,13 @@ fn whatever_an_editor_makes_of_a_file_is_read() {
 fn a_limit_for_an_invisible_character_is_told_of() {
     let file = TempFile::new("hidden.limits", "/acme\u{200b} 1m\n/web 1m\n");
     let flags = ["--limits", file.path(), "--tenant-limit", "/b\u{ad}=64k", "--seconds", "0.1"];
+    let flags = [&flags[..], &["--tenant-limit", "/c\u{a0}=64k"]].concat();
     let output = SUBMETER.run(&[&FREE[..], &flags].concat());
     let told = text(&output.stderr);
     for (name, place) in [
         (r"/acme\u{200b}", format!("{} line 1", file.path())),
         (r"/b\u{ad}", "--tenant-limit".to_owned()),
+        (r"/c\u{a0}", "--tenant-limit".to_owned()),
     ] {
         let line = format!("warning: the limits of {name} ({place}) are for keys with an invis");
         assert_eq!(told.matches(&line).count(), 1, "{told}");
