@@ -120,7 +120,9 @@ struct Unawaited(Option<Runtime>);
 
 impl Drop for Unawaited {
     fn drop(&mut self) {
-        self.0.take().map(Runtime::shutdown_background);
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 
