@@ -1,8 +1,9 @@
 //! The handle of the thread that exports.
 
 use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use submeter::Tree;
@@ -17,7 +18,8 @@ use crate::worker::{Order, Worker};
 /// A thread that sends a tree's metrics at each interval: see the [crate](crate).
 ///
 /// Dropping it sends what is new once more, which takes at most as long as the timeout, or twice
-/// that if a request still has to be repeated. If another process replaces this one, call
+/// that if a request still has to be repeated: [`shutdown_within`](Exporter::shutdown_within) has a
+/// bound of its own. If another process replaces this one, call
 /// [`shutdown`](Exporter::shutdown), which returns whether that has arrived.
 #[derive(Debug)]
 pub struct Exporter {
@@ -63,6 +65,30 @@ impl Exporter {
     /// When the receiver has not accepted it; what was new is then lost with the process.
     pub fn shutdown(mut self) -> Result<(), ExportError> {
         self.end()
+    }
+
+    /// Does the same as [`shutdown`](Exporter::shutdown), but waits for at most this time. The
+    /// thread is then left behind, and its last request with it.
+    ///
+    /// # Errors
+    /// When the receiver has not accepted it by then.
+    pub fn shutdown_within(mut self, patience: Duration) -> Result<(), ExportError> {
+        let Some(mut thread) = self.thread.take() else { return Ok(()) };
+        let (orders, thread) = thread.take().ok_or_else(elsewhere)?;
+        let (send, answer) = sync_channel(1);
+        // Nobody else has ordered anything: there is room for it.
+        orders.send(Order::Stop(send)).map_err(|_| gone())?;
+        match answer.recv_timeout(patience) {
+            Ok(result) => {
+                let ended = thread.join();
+                result.and(ended.map_err(|_| gone()))
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                let text = format!("the receiver has not accepted it within {patience:?}");
+                Err(ExportError::kept(text))
+            }
+            Err(RecvTimeoutError::Disconnected) => Err(gone()),
+        }
     }
 
     /// Returns what was sent, and what was not. A forked child sends nothing.

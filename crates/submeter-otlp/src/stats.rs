@@ -1,5 +1,7 @@
 //! Statistics of an exporter: what was sent, and what was not.
 
+use std::time::SystemTime;
+
 use crate::error::ExportError;
 
 /// The work of an [`Exporter`](crate::Exporter) so far.
@@ -17,6 +19,11 @@ pub struct Stats {
     pub retries: u64,
     /// Requests that were refused, or answered by something that is no receiver.
     pub refused: u64,
+    /// What the receiver said when it last accepted a whole request, if anything: a warning, which
+    /// is logged when it changes.
+    pub warning: String,
+    /// Everything that was counted until then has arrived; `None` if nothing has.
+    pub sent_until: Option<SystemTime>,
     /// Why the latest attempt failed, if it did.
     pub last_error: Option<ExportError>,
 }

@@ -129,6 +129,11 @@ impl Worker {
                     if rejected > 0 {
                         let why = format!("the receiver rejected {rejected} points: {why}");
                         rejected_some = Some(ExportError::refused(why));
+                    } else if stats.warning != why {
+                        if !why.is_empty() {
+                            log::warn!("the receiver accepts the metrics, and warns: {why}");
+                        }
+                        stats.warning = why;
                     }
                     (pending.begun, self.attempts) = (true, 0);
                 }
@@ -158,7 +163,12 @@ impl Worker {
             }
         }
         self.base = pending.then;
-        self.stats.lock().last_error = refused_one.clone().or(rejected_some);
+        let mut stats = self.stats.lock();
+        stats.last_error = refused_one.clone().or(rejected_some);
+        if stats.last_error.is_none() {
+            stats.sent_until = Some(UNIX_EPOCH + Duration::from_nanos(self.base.at));
+        }
+        drop(stats);
         refused_one.map_or(Ok(()), |error| Err((error, self.settings.interval)))
     }
 

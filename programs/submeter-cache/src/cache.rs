@@ -202,6 +202,13 @@ impl Cache {
         self.inner.connections.largest_holder()
     }
 
+    /// Returns who holds most of [`Config::buffers_max`](crate::Config::buffers_max), named as by
+    /// [`largest_holder`](Cache::largest_holder), and how many bytes. `None` if nobody holds any.
+    #[must_use]
+    pub fn largest_buffer_holder(&self) -> Option<(String, u64)> {
+        self.inner.connections.largest_buffer_holder()
+    }
+
     /// Makes tenants of the groups that the program has created in the tree, for instance by
     /// restoring a checkpoint, and kills groups for which there is no place; their counts stay in
     /// the groups above them. A tenant made this way makes room for a new one like any tenant that

@@ -55,7 +55,8 @@ impl Cache {
     /// Deletes a tenant with everything below it.
     ///
     /// None of these tenants can be found from then on; the next request for one of their keys
-    /// creates a new tenant of the same name. Running requests finish, and are counted. The items
+    /// creates a new tenant of the same name, which owes what the deleted one does. Running
+    /// requests finish, and are counted; those that wait for a rate are refused at once. The items
     /// are dropped in small portions, so that other connections are not held up; until it is
     /// dropped, such an item may still be fetched. The parent's totals keep what the deleted
     /// tenants counted. The deletion ends when the groups are released: when no request, no answer

@@ -515,11 +515,24 @@ impl Connection<'_> {
 
     fn unexpected_answer(&self, sent: &Sent, line: &[u8]) -> String {
         format!(
-            "{} answered {} to {}: is it a memcached-compatible server?",
+            "{} answered {} to {}: {}",
             self.shared.server,
             excerpt(line, 0),
-            sent.request.verb.name()
+            sent.request.verb.name(),
+            remedy(line)
         )
+    }
+}
+
+/// Returns what to do about an answer that is no answer to the request.
+fn remedy(line: &[u8]) -> &'static str {
+    let says = |part: &[u8]| line.windows(part.len()).any(|at| at == part);
+    if says(b"Too many open connections") {
+        "try fewer --connections, or allow the server more"
+    } else if says(b"unauthenticated") {
+        "this load cannot log in: use a server that requires no login"
+    } else {
+        "is it a memcached-compatible server?"
     }
 }
 
@@ -532,6 +545,18 @@ fn phase(index: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_refusal_of_a_connection_has_its_remedy() {
+        for (line, part) in [
+            (&b"ERROR Too many open connections\r\n"[..], "--connections"),
+            (b"CLIENT_ERROR unauthenticated\r\n", "log in"),
+            (b"ERROR\r\n", "memcached-compatible"),
+            (b"HTTP/1.1 400 Bad Request\r\n", "memcached-compatible"),
+        ] {
+            assert!(remedy(line).contains(part), "{}", line.escape_ascii());
+        }
+    }
 
     /// A stop of the process is no silence of the server; a server that is silent is given up.
     #[test]

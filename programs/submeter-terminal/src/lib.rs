@@ -2,7 +2,7 @@
 //! signals.
 //!
 //! [`time`], [`bytes`], [`count`], [`rate`] and [`ratio`] write figures, [`table`] lays them out,
-//! [`print()`] prints them, [`plain`] shows foreign text, [`isolated`] keeps a name in its place,
+//! [`print()`] prints them, [`plain`] shows foreign text, [`displayed`] a name,
 //! [`Failure`] ends a command with an error, [`Destination`] stores a result, and [`signals`]
 //! reports that the command should stop.
 
@@ -22,7 +22,7 @@ pub use figures::{
     BOLD, DIM, bytes, count, end, paragraph, rate, ratio, seconds, table, table_within,
     three_digits, time, wrap,
 };
-pub use names::{isolated, shortened, width};
+pub use names::{displayed, isolated, shortened, width};
 pub use output::{plain, print, shell_word, stream, tell};
 
 /// The version, with the commit in parentheses if the build knew it: from git, or from an archive

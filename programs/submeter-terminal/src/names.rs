@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use submeter::visible;
 use unicode_width::UnicodeWidthChar;
 
 /// What stands between these has a direction of its own: U+2068 and U+2069.
@@ -59,6 +60,12 @@ pub fn isolated(name: &str) -> Cow<'_, str> {
     Cow::Owned(name.split('/').map(level).collect::<Vec<_>>().join("/"))
 }
 
+/// Returns a name or a path as people read it: [`visible`], and [`isolated`] for a terminal.
+pub fn displayed(name: &str, is_terminal: bool) -> String {
+    let shown = visible(name).to_string();
+    if is_terminal { isolated(&shown).into_owned() } else { shown }
+}
+
 /// Returns whether a character is in one of the ranges that Unicode reserves for scripts that are
 /// written from right to left.
 const fn is_right_to_left(c: char) -> bool {
@@ -78,6 +85,8 @@ mod tests {
         assert_eq!(isolated("/acme/租"), "/acme/租");
         assert_eq!(isolated("/acme/שלום 1/x"), "/acme/\u{2068}שלום 1\u{2069}/x");
         assert_eq!(isolated("    سلام"), "    \u{2068}سلام\u{2069}");
+        assert_eq!(displayed("/סל\u{200b}", true), "/\u{2068}סל\\u{200b}\u{2069}");
+        assert_eq!(displayed("/סל\u{200b}", false), "/סל\\u{200b}");
     }
 
     /// An isolate that is cut ends, or it would contain the figures beside it.

@@ -52,10 +52,10 @@ impl SocketBank {
         // Put back only after a whole answer: a late one must not be taken for the answer to the
         // next request.
         let mut connection = kept.take().map_or_else(|| self.connect(), Ok)?;
-        wire::write(connection.get_mut(), asked)?;
+        wire::write(connection.get_mut(), asked).map_err(late)?;
         let ended =
             || io::Error::new(io::ErrorKind::UnexpectedEof, "the bank closed the connection");
-        let replied = wire::read(&mut connection)?.ok_or_else(ended)?;
+        let replied = wire::read(&mut connection).map_err(late)?.ok_or_else(ended)?;
         *kept = Some(connection);
         match replied {
             Replied::Refused(why) => Err(Cause::Refused(why)),
@@ -78,13 +78,29 @@ impl SocketBank {
     }
 }
 
+/// Names the cause where the system says only that the call would have to wait.
+fn late(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => {
+            let text = format!("it has not answered within {PATIENCE:?}");
+            io::Error::new(io::ErrorKind::TimedOut, text)
+        }
+        _ => error,
+    }
+}
+
 /// Connects without waiting, even if a stopped server's queue is full.
 #[cfg(target_os = "linux")]
 fn connect(path: &Path) -> io::Result<UnixStream> {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?).map_err(|error| match error {
+        rustix::io::Errno::AGAIN => {
+            io::Error::new(io::ErrorKind::TimedOut, "it accepts no connections")
+        }
+        error => error.into(),
+    })?;
     let stream = UnixStream::from(socket);
     stream.set_nonblocking(false)?;
     Ok(stream)
@@ -192,5 +208,30 @@ impl Error for SocketError {
             Cause::Io(error) => Some(error),
             Cause::Refused(_) => None,
         }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
+
+    use super::*;
+
+    /// A bank that is there, but stopped, is told apart from one that is not.
+    #[test]
+    fn a_mute_bank_is_said_to_be_mute() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("bank");
+        let mute = socket(AddressFamily::UNIX, SocketType::STREAM, None).expect("a socket");
+        bind(&mute, &SocketAddrUnix::new(&path).expect("short")).expect("a free path");
+        listen(&mute, 0).expect("bound");
+        // The first one fills the queue.
+        let bank = SocketBank::new(&path);
+        let why = |error: &SocketError| error.source().expect("a cause").to_string();
+        let error = bank.limits().expect_err("nobody answers");
+        assert_eq!(why(&error), "it has not answered within 1s");
+        let _waits = connect(&path);
+        let error = bank.limits().expect_err("nobody accepts");
+        assert_eq!(why(&error), "it accepts no connections");
     }
 }

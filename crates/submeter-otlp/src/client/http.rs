@@ -81,19 +81,18 @@ impl Client for Http {
         let kind = answer.body().mime_type();
         let json = kind.is_some_and(|kind| kind.eq_ignore_ascii_case("application/json"));
         let body = read(answer.body_mut());
+        if status.is_success() {
+            return self.answered(body, json);
+        }
+        let says = body.ok().and_then(|body| said(&body));
+        let says = says.map(|text| format!(": {text}")).unwrap_or_default();
+        let why = format!("{} answered {status}{says}", self.place());
         match status {
-            status if status.is_success() => self.answered(body, json),
             StatusCode::TOO_MANY_REQUESTS
             | StatusCode::BAD_GATEWAY
             | StatusCode::SERVICE_UNAVAILABLE
-            | StatusCode::GATEWAY_TIMEOUT => {
-                Outcome::Again { why: format!("{} answered {status}", self.place()), after }
-            }
-            status => {
-                let why = body.as_deref().ok().and_then(sentence);
-                let why = why.map(|why| format!(": {why}")).unwrap_or_default();
-                Outcome::Refused(format!("{} answered {status}{why}", self.place()))
-            }
+            | StatusCode::GATEWAY_TIMEOUT => Outcome::Again { why, after },
+            _ => Outcome::Refused(why),
         }
     }
 }
@@ -152,12 +151,24 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     Some(date(after)?.duration_since(now).unwrap_or_default())
 }
 
-/// Returns the first line of an answer if people can read it: neither a message nor a page.
-fn sentence(body: &[u8]) -> Option<&str> {
-    let line = str::from_utf8(body).ok()?.lines().next()?.trim();
+/// What the specification has a receiver answer with if it does not accept a request, as far as it
+/// is read: `google.rpc.Status`.
+#[derive(Clone, PartialEq, Message)]
+struct Status {
+    #[prost(string, tag = "2")]
+    message: String,
+}
+
+/// Returns the first line of what an answer says, in a `Status` or as plain text, if people can
+/// read it: not a page.
+fn said(body: &[u8]) -> Option<String> {
+    let status = Status::decode(body).ok().map(|status| status.message);
+    let status = status.filter(|message| !message.is_empty());
+    let text = status.or_else(|| Some(str::from_utf8(body).ok()?.to_owned()))?;
+    let line = text.lines().next()?.trim();
     let plain =
         line.len() <= 200 && !line.starts_with(['<', '{']) && !line.contains(char::is_control);
-    (plain && !line.is_empty()).then_some(line)
+    (plain && !line.is_empty()).then(|| line.to_owned())
 }
 
 #[cfg(test)]

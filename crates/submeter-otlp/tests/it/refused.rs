@@ -1,6 +1,6 @@
 //! Receivers that are down, slow or strange.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use opentelemetry_proto::tonic::collector::metrics::v1::{
     ExportMetricsPartialSuccess, ExportMetricsServiceResponse,
@@ -92,6 +92,11 @@ fn the_new_of_a_refused_request_is_in_the_next() {
         (status("400 Bad Request"), "400"),
         (status("404 Not Found"), "404"),
         (Reply::Answer(b"HTTP/1.1 400 No\r\n\r\nSend it elsewhere.\n".into()), "elsewhere."),
+        (
+            Reply::Answer(b"HTTP/1.1 400 No\r\n\r\n\x08\x03\x12\x08bad unit".into()),
+            "Request: bad unit",
+        ),
+        (Reply::Answer(b"HTTP/1.1 400 No\r\n\r\n\x12\x05a\x1b[2J".into()), "400"),
         (Reply::Answer(page.into()), "/v1/metrics"),
         (Reply::Answer(endless), "too much"),
         (Reply::Answer(moved.into()), "307"),
@@ -123,6 +128,54 @@ fn a_mute_receiver_costs_the_timeout() {
     let error = exporter.export().expect_err("no answer");
     assert!(!error.is_refused() && error.to_string().contains("timeout"), "{error}");
     exporter.shutdown().expect_err("no answer");
+}
+
+/// An end with a bound waits no longer than that for a receiver, however long a request may take.
+#[test]
+fn an_end_with_a_bound_waits_no_longer() {
+    let (tree, n) = counted();
+    let receiver = Receiver::start(|at| if at == 0 { Reply::Accept } else { Reply::Silence });
+    let begun = SystemTime::now();
+    // The receiver of the test waits for the end of the request.
+    let exporter = to(&receiver, &tree).timeout(Duration::from_secs(3)).start().expect("valid");
+    assert_eq!(exporter.stats().sent_until, None);
+    tree.root().add(n, 1);
+    exporter.export().expect("accepted");
+    let until = exporter.stats().sent_until.expect("all of it");
+    assert!((begun..=SystemTime::now()).contains(&until));
+    tree.root().add(n, 1);
+    let error = exporter.shutdown_within(Duration::from_millis(20)).expect_err("no answer");
+    assert_eq!(error.to_string(), "the receiver has not accepted it within 20ms");
+    assert!(!error.is_refused());
+
+    let receiver = Receiver::start(|_| Reply::Accept);
+    let exporter = to(&receiver, &tree).start().expect("valid");
+    exporter.shutdown_within(Duration::from_secs(3600)).expect("accepted");
+    assert_eq!(total(&receiver.taken(), "n"), 2);
+}
+
+/// A warning in an answer that accepts everything is kept until another answer has none.
+#[test]
+fn a_warning_is_no_error() {
+    let error_message = "delta is better".to_owned();
+    let partial = ExportMetricsPartialSuccess { rejected_data_points: 0, error_message };
+    let body = ExportMetricsServiceResponse { partial_success: Some(partial) }.encode_to_vec();
+    let mut answer =
+        format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len()).into_bytes();
+    answer.extend_from_slice(&body);
+    let (tree, n) = counted();
+    let receiver = Receiver::start(move |at| match at {
+        0 => Reply::Answer(answer.clone()),
+        _ => Reply::Accept,
+    });
+    let exporter = to(&receiver, &tree).start().expect("valid");
+    for warning in ["delta is better", ""] {
+        tree.root().add(n, 1);
+        exporter.export().expect("accepted");
+        let stats = exporter.stats();
+        assert_eq!((&*stats.warning, stats.points_rejected, stats.last_error), (warning, 0, None));
+        assert!(stats.sent_until.is_some());
+    }
 }
 
 #[test]

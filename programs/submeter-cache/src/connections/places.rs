@@ -148,7 +148,13 @@ impl Connections {
 
     /// Returns the holder of the most places, and how many it has.
     pub(crate) fn largest_holder(&self) -> Option<(String, usize)> {
-        self.places.lock().largest_holder()
+        let largest = self.places.lock().largest_holder(|_| 1)?;
+        Some((largest.0, usize::try_from(largest.1).unwrap_or(usize::MAX)))
+    }
+
+    /// Returns who holds most of the buffers, and how many bytes.
+    pub(crate) fn largest_buffer_holder(&self) -> Option<(String, u64)> {
+        self.places.lock().largest_holder(ConnectionState::held)
     }
 }
 
@@ -169,8 +175,9 @@ impl Places {
         Some(taken.charge)
     }
 
-    fn largest_holder(&self) -> Option<(String, usize)> {
-        let mut holders: HashMap<String, usize> = HashMap::new();
+    /// Returns whose connections have most together, if any has something.
+    fn largest_holder(&self, has: impl Fn(&ConnectionState) -> u64) -> Option<(String, u64)> {
+        let mut holders: HashMap<String, u64> = HashMap::new();
         for (number, Taken { seat, user, .. }) in &self.taken {
             let holder = match user {
                 Some((user, _)) => format!("user {user:?}"),
@@ -179,9 +186,10 @@ impl Places {
                 }
                 None => seat.host(),
             };
-            *holders.entry(holder).or_default() += 1;
+            *holders.entry(holder).or_default() += has(seat);
         }
-        holders.into_iter().min_by_key(|(name, n)| (Reverse(*n), name.clone()))
+        let holders = holders.into_iter().filter(|(_, n)| *n > 0);
+        holders.min_by_key(|(name, n)| (Reverse(*n), name.clone()))
     }
 }
 
@@ -314,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn the_holder_of_most_places_is_named() {
+    fn the_holder_of_most_is_named() {
         let connections = connections(16);
         assert_eq!(connections.largest_holder(), None);
         let mut held = fill(&connections, &"acme".into());
@@ -326,5 +334,10 @@ mod tests {
         assert_eq!(connections.look(), look(3, 1));
         let strangers = "clients that have not logged in".to_owned();
         assert_eq!(connections.largest_holder(), Some((strangers, 2)));
+        assert_eq!(connections.largest_buffer_holder(), None);
+        let of_bob = fill(&connections, &"bob".into());
+        held[0].seat.set_held(5_000);
+        of_bob.iter().take(2).for_each(|place| place.seat.set_held(3_000));
+        assert_eq!(connections.largest_buffer_holder(), Some(("user \"bob\"".to_owned(), 6_000)));
     }
 }

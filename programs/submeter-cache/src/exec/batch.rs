@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use submeter::refs::Guard;
+use submeter::{Group, RateError};
 
 use super::current_group::CurrentGroup;
 use super::meter::BatchMeter;
@@ -12,10 +13,31 @@ use crate::tenant::{Account, Resolver};
 /// Why a request does not begin.
 #[derive(Clone, Copy)]
 pub(super) struct HeldBack {
-    /// The time after which it can begin; `None` if unknown.
-    pub(super) after: Option<Duration>,
+    pub(super) when: When,
     /// The cause, in the words of the answer.
     pub(super) of: &'static str,
+}
+
+/// When a request can begin that is held back.
+#[derive(Clone, Copy)]
+pub(super) enum When {
+    After(Duration),
+    Unknown,
+    /// Its tenant was deleted while it waited.
+    Never,
+}
+
+impl HeldBack {
+    fn new(error: &RateError, of: &'static str) -> HeldBack {
+        HeldBack { when: error.retry_after().map_or(When::Unknown, When::After), of }
+    }
+
+    /// Returns the same for a request that waited in a group, if it did. If that was killed, the
+    /// request ends: what it would wait for now is what the deleted tenant owes.
+    pub(super) fn after(self, waited: Option<&Group>) -> HeldBack {
+        let is_gone = waited.is_some_and(Group::is_killed);
+        if is_gone { HeldBack { when: When::Never, ..self } } else { self }
+    }
 }
 
 /// The tenants that a batch of requests has found, what they have consumed, and the group that the
@@ -62,7 +84,7 @@ impl<'g> Batch<'g> {
             return Ok(());
         }
         let taken = self.resolver.tenant(account).group.try_take(self.cache.metrics().requests, 1);
-        taken.map_err(|error| HeldBack { after: error.retry_after(), of: "too many requests" })
+        taken.map_err(|error| HeldBack::new(&error, "too many requests"))
     }
 
     /// Checks whether its tenants owe CPU time.
@@ -70,7 +92,7 @@ impl<'g> Batch<'g> {
     pub(super) fn admit(&self, account: Account) -> Result<(), HeldBack> {
         let admitted =
             self.resolver.tenant(account).group.try_admit(self.cache.metrics().cpu_budget);
-        admitted.map_err(|error| HeldBack { after: error.retry_after(), of: "too much CPU time" })
+        admitted.map_err(|error| HeldBack::new(&error, "too much CPU time"))
     }
 
     /// Finds the account of a key.

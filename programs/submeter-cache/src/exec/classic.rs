@@ -5,7 +5,6 @@ use std::sync::Arc;
 use submeter::Charge;
 use submeter::refs::{Guard, RcuBorrow, pin};
 
-use super::rate::refuse;
 use super::{Batch, Effect, Kind, Next, Paused, Session};
 use crate::item::{BINARY_KEY, Draft, STALE, WON};
 use crate::output::Output;
@@ -178,6 +177,7 @@ impl Session<'_> {
         let kind = if paused.touch.is_some() { Kind::Touch } else { Kind::Get };
         let metering = self.cache.config().metering;
         let rated = self.cache.tenants().has_rates();
+        let waited = self.waits_in.take();
         let guard = batch.resolver.guard();
         let mut last = Account::ROOT;
         let mut rest = keys;
@@ -200,15 +200,13 @@ impl Session<'_> {
                 && !has_room
                 && let Err(held) = batch.take(account)
             {
-                if let Some(wait) = self.wait(held.after) {
-                    paused.keys_at += keys.len() - rest.len();
-                    return Next::PauseFor(paused, wait);
-                }
-                // Ends the answer, as any error does.
-                refuse(held, out);
-                let bytes_out = out.written() - before;
-                self.account(batch, account, Effect::new(kind), paused.bytes_in, bytes_out);
-                return Next::Go;
+                let (held, bytes_in) = (held.after(waited.as_ref()), paused.bytes_in);
+                paused.keys_at += keys.len() - rest.len();
+                // A refusal ends the answer, as any error does.
+                return match self.hold_back(account, held, (kind, false), bytes_in, batch, out) {
+                    Next::Wait(wait) => Next::PauseFor(paused, wait),
+                    ended => ended,
+                };
             }
             if self.lacks_room(key, None, guard) {
                 paused.keys_at += keys.len() - rest.len();

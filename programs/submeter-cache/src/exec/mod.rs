@@ -13,6 +13,7 @@ mod stats;
 use std::sync::Arc;
 use std::time::Duration;
 
+use submeter::Group;
 use submeter::refs::{Guard, pin};
 use submeter_documents::Document;
 
@@ -41,6 +42,8 @@ pub(crate) struct Session<'c> {
     /// of the value may take long to arrive, and a waiting connection must not hold a deleted
     /// tenant.
     swallowing: Box<[u8]>,
+    /// The group of the tenant for whose rate the request at the front waits.
+    waits_in: Option<Group>,
 }
 
 /// The next step of the connection.
@@ -76,7 +79,8 @@ impl<'c> Session<'c> {
     pub(crate) fn new(cache: &'c Cache) -> Session<'c> {
         let arrival = cache.store().clock.raw();
         let now = cache.store().clock.tick(arrival);
-        Session { cache, now, arrival, began: arrival, room: 0, swallowing: Box::default() }
+        let (began, room, swallowing, waits_in) = (arrival, 0, Box::default(), None);
+        Session { cache, now, arrival, began, room, swallowing, waits_in }
     }
 
     /// Starts work on bytes that could be read since `ready_at`, or have just arrived.

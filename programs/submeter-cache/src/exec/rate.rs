@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use super::batch::HeldBack;
+use tokio::time::timeout;
+
+use super::batch::{HeldBack, When};
 use super::{Batch, Effect, Kind, Next, Session};
 use crate::limits::OverRate;
 use crate::output::Output;
@@ -16,12 +18,13 @@ impl Session<'_> {
     /// tenants are checked here, before any key is answered.
     #[inline]
     pub(super) fn admit(
-        &self,
+        &mut self,
         request: &Request<'_>,
         bytes_in: usize,
         batch: &mut Batch<'_>,
         out: &mut Output,
     ) -> Option<Next> {
+        let waited = self.waits_in.take();
         if !self.cache.tenants().has_rates() {
             return None;
         }
@@ -35,17 +38,20 @@ impl Session<'_> {
             Request::Get { touch, keys, .. } => {
                 let kind = if touch.is_some() { Kind::Touch } else { Kind::Get };
                 let (account, held) = owing(keys, batch)?;
+                let held = held.after(waited.as_ref());
                 return Some(self.hold_back(account, held, (kind, false), bytes_in, batch, out));
             }
             _ => return None,
         };
         let account = batch.resolve(key);
         let held = batch.admit(account).and_then(|()| batch.take(account)).err()?;
+        let held = held.after(waited.as_ref());
         Some(self.hold_back(account, held, (kind, quiet), bytes_in, batch, out))
     }
 
-    fn hold_back(
-        &self,
+    /// Refuses a request, or lets it wait.
+    pub(super) fn hold_back(
+        &mut self,
         account: Account,
         held: HeldBack,
         (kind, quiet): (Kind, bool),
@@ -55,9 +61,10 @@ impl Session<'_> {
     ) -> Next {
         // A refusal is work too: for this tenant, not for the previous one on the connection.
         batch.work_for(account);
-        if let Some(wait) = self.wait(held.after) {
-            return Next::Wait(wait);
-        }
+        let held = match self.wait(account, held, batch) {
+            Ok(wait) => return Next::Wait(wait),
+            Err(held) => held,
+        };
         let before = out.written();
         if !quiet {
             refuse(held, out);
@@ -66,19 +73,40 @@ impl Session<'_> {
         Next::Go
     }
 
-    /// Returns how long a client waits before its request is retried, or `None` if it is to be
-    /// refused.
-    pub(super) fn wait(&self, after: Option<Duration>) -> Option<Duration> {
+    /// Returns how long a client waits before its request is retried, or why it is refused.
+    fn wait(
+        &mut self,
+        account: Account,
+        held: HeldBack,
+        batch: &Batch<'_>,
+    ) -> Result<Duration, HeldBack> {
         let config = self.cache.config();
-        if config.over_rate != OverRate::Wait {
-            return None;
+        let has_time = match held.when {
+            _ if config.over_rate != OverRate::Wait => false,
+            When::After(after) => after <= config.request_timeout,
+            When::Unknown => {
+                let waited_ns = self.clock().between_ns(self.arrival, self.clock().raw());
+                Duration::from_nanos(waited_ns) < config.request_timeout
+            }
+            When::Never => false,
+        };
+        if !has_time {
+            return Err(held);
         }
-        if let Some(after) = after {
-            return (after <= config.request_timeout).then_some(after.min(LOOK));
+        let group = batch.resolver.tenant(account).group.try_clone_live();
+        self.waits_in = Some(group.ok_or(HeldBack { when: When::Never, ..held })?);
+        Ok(match held.when {
+            When::After(after) => after.min(LOOK),
+            _ => LOOK_AGAIN,
+        })
+    }
+
+    /// Waits for that time, or until the tenant of the request at the front is deleted.
+    pub(crate) async fn wait_out(&mut self, time: Duration) {
+        if let Some(group) = &self.waits_in {
+            // Either way the request is retried.
+            let _ = timeout(time, group.killed()).await;
         }
-        let waited_ns = self.clock().between_ns(self.arrival, self.clock().raw());
-        let has_time = Duration::from_nanos(waited_ns) < config.request_timeout;
-        has_time.then_some(LOOK_AGAIN)
     }
 }
 
@@ -137,12 +165,13 @@ const LOOK: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Tells a client when to retry. The tenant is not named: a name may contain a line's end.
-pub(super) fn refuse(held: HeldBack, out: &mut Output) {
+fn refuse(held: HeldBack, out: &mut Output) {
     out.bytes(b"SERVER_ERROR ");
     out.bytes(held.of.as_bytes());
-    let Some(after) = held.after else {
-        out.line(": none is granted for now");
-        return;
+    let after = match held.when {
+        When::After(after) => after,
+        When::Unknown => return out.line(": none is granted for now"),
+        When::Never => return out.line(": the tenant was deleted"),
     };
     let after_ms = u64::try_from(after.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
     out.bytes(b": retry after ");
@@ -159,13 +188,14 @@ mod tests {
 
     #[test]
     fn a_client_is_told_when_to_return_if_known() {
-        for (after, told) in [
-            (Some(Duration::from_micros(1_500)), "retry after 2 ms"),
-            (Some(Duration::from_secs(365 * 24 * 3600)), "retry after 31536000000 ms"),
-            (None, "none is granted for now"),
+        for (when, told) in [
+            (When::After(Duration::from_micros(1_500)), "retry after 2 ms"),
+            (When::After(Duration::from_secs(365 * 24 * 3600)), "retry after 31536000000 ms"),
+            (When::Unknown, "none is granted for now"),
+            (When::Never, "the tenant was deleted"),
         ] {
             let mut out = Output::default();
-            refuse(HeldBack { after, of: "too many requests" }, &mut out);
+            refuse(HeldBack { when, of: "too many requests" }, &mut out);
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
             assert_eq!(out.slices(&mut slices), 1);
             let said = str::from_utf8(&slices[0]).expect("ASCII");

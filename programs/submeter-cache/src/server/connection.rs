@@ -216,7 +216,7 @@ impl Connection<'_> {
                     tokio::task::yield_now().await;
                 }
                 // For no longer than the server's patience with requests.
-                Batch::Throttled(time) => tokio::time::sleep(time).await,
+                Batch::Throttled(time) => self.session.wait_out(time).await,
                 Batch::Drained => break,
                 Batch::Quit | Batch::Refused => return Ok(batch),
             }

@@ -96,16 +96,33 @@ impl Worker {
 impl Thread {
     fn start(number: usize, cpu: Option<usize>, runtime: Runtime) -> io::Result<Thread> {
         let (end, ended) = oneshot::channel::<()>();
-        let drive = move || {
+        let drive = Thread::drive(cpu, runtime, ended);
+        let thread = thread::Builder::new().name(format!("cache-{number}")).spawn(drive)?;
+        Ok(Thread { end: Some(end), thread: Some(thread) })
+    }
+
+    /// Returns what the thread does. If the system has no thread for it, it is dropped in a task,
+    /// where a runtime that is dropped would panic.
+    fn drive(cpu: Option<usize>, runtime: Runtime, ended: oneshot::Receiver<()>) -> impl FnOnce() {
+        let runtime = Unawaited(Some(runtime));
+        move || {
             // If the system refuses, it chooses the CPU itself.
             let _ = cpu.map(|cpu| set_affinity(&[cpu]));
             // This ends with an error, because nothing is ever sent.
-            let _ = runtime.block_on(ended);
-            // The blocking threads make lists, whose readers have left.
+            let _ = runtime.0.as_ref().map(|runtime| runtime.block_on(ended));
+            drop(runtime);
+        }
+    }
+}
+
+/// A runtime whose end waits for nothing: the blocking threads make lists, whose readers have left.
+struct Unawaited(Option<Runtime>);
+
+impl Drop for Unawaited {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
-        };
-        let thread = thread::Builder::new().name(format!("cache-{number}")).spawn(drive)?;
-        Ok(Thread { end: Some(end), thread: Some(thread) })
+        }
     }
 }
 
@@ -163,6 +180,15 @@ mod tests {
         assert!(blocking.iter().all(|seen| *seen == cpus), "lists get in no worker's way");
         let (own, _) = seen(cpus.len() + 1);
         assert!(own.iter().all(|seen| *seen == cpus), "wherever there is room");
+    }
+
+    /// Where the system has no thread left, the server's start is an error, and no panic.
+    #[test]
+    fn an_unstarted_worker_is_dropped_in_a_task() {
+        let runtime = || Builder::new_current_thread().build().expect("a runtime");
+        let (_end, ended) = oneshot::channel();
+        let unstarted = Thread::drive(None, runtime(), ended);
+        runtime().block_on(async move { drop(unstarted) });
     }
 
     #[test]

@@ -214,27 +214,52 @@ fn a_tenant_created_again_has_its_limits_again() {
     assert!(client.set("a:k", b"v").starts_with("SERVER_ERROR"));
 }
 
-/// A request that waits for its rate does not hold up the deletion of its tenant.
+/// A request that waits for its rate ends with its tenant, and does not hold up the deletion. What
+/// the tenant owes is owed by the next one of that name.
 #[test]
 fn waiting_requests_do_not_hold_up_deletion() {
-    let limits = TenantLimits { rate: Some(Rate::NOTHING), ..TenantLimits::default() };
     let request_timeout = Duration::from_secs(60);
-    let tenant_limits = vec![("/a".to_owned(), limits)];
-    let config = Config { over_rate: OverRate::Wait, request_timeout, ..Config::default() };
-    let server = start(Config { tenant_limits, ..config });
-    let mut client = server.connect();
-    client.send("get a:k\r\n");
-    let started = Instant::now();
-    while throttled(&server, "/a") == 0 {
-        assert!(started.elapsed() < request_timeout, "nothing is kept waiting");
-        std::thread::sleep(Duration::from_millis(5));
+    let slow = Rate::new(1, Duration::from_secs(50));
+    let requests = |rate| TenantLimits { rate: Some(rate), ..TenantLimits::default() };
+    let second_ns = 1_000_000_000;
+    let cpu = Some(Rate::new(second_ns, Duration::from_secs(1)));
+    let cpu = TenantLimits { cpu, ..TenantLimits::default() };
+    let get = "get a:k\r\n";
+    for (limits, owes, request, of) in [
+        (requests(Rate::NOTHING), 0, get, "too many requests"),
+        (requests(slow), 0, "get a:k a:k\r\n", "too many requests"),
+        (requests(slow), 0, "mg a:k v\r\nmn\r\nmg a:k v\r\n", "too many requests"),
+        (cpu, 41 * second_ns, get, "too much CPU time"),
+    ] {
+        let tenant_limits = vec![("/a".to_owned(), limits)];
+        let config = Config { over_rate: OverRate::Wait, request_timeout, ..Config::default() };
+        let server = start(Config { tenant_limits, ..config });
+        let metrics = server.cache.metrics();
+        let group = || server.cache.tree().get("/a").expect("it has limits");
+        group().spend(metrics.cpu_budget, owes);
+        let mut client = server.connect();
+        client.send(request);
+        let held_back = || {
+            let of = [metrics.requests.throttled(), metrics.cpu_budget.throttled()];
+            of.map(|of| group().sum(of)).iter().sum::<u64>()
+        };
+        let started = Instant::now();
+        while held_back() == 0 {
+            assert!(started.elapsed() < request_timeout, "nothing is kept waiting");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        let delete = server.cache.delete_tenant("/a", request_timeout / 2);
+        runtime.block_on(delete).expect("who waits holds no group");
+        let expected = format!("SERVER_ERROR {of}: the tenant was deleted");
+        let answer = std::iter::repeat_with(|| client.line()).find(|line| line.starts_with('S'));
+        assert_eq!(answer, Some(expected));
+        let balance = [group().balance(metrics.requests), group().balance(metrics.cpu_budget)];
+        match owes {
+            0 => assert_eq!(balance, [Some(0), None], "{request}"),
+            _ => assert!(balance[1] < Some(0), "{balance:?}"),
+        }
     }
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let delete = server.cache.delete_tenant("/a", request_timeout / 2);
-    runtime.block_on(delete).expect("who waits holds no group");
-    // It is a request for the name, and continues with the next tenant of that name.
-    server.cache.set_limits(&[]).expect("sound");
-    assert_eq!(client.line(), "END");
 }
 
 /// A rate that the program sets itself is looked for, if the program says so.

@@ -10,7 +10,7 @@ use submeter::limits::{GroupLimits, size};
 use super::bank::MemberArgs;
 use super::config_file::ConfigFile;
 use super::log::LogArgs;
-use super::values::{delimiter, file_mode, host_name};
+use super::values::{delimiter, file_mode, host_name, ip_and_port};
 use submeter_cache::{Address, OverRate};
 use submeter_terminal::seconds;
 
@@ -90,7 +90,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "load")]
     pub(crate) auth_file: Option<PathBuf>,
     /// Address of the page, /metrics and the API; port 0 picks a free one
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9411")]
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9411", value_parser = ip_and_port)]
     pub(crate) http: SocketAddr,
     /// Encrypt both ports with this PEM certificate, followed by its chain of authorities
     #[arg(long, value_name = "FILE", requires = "tls_key", conflicts_with = "load")]
@@ -106,7 +106,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = host_name)]
     pub(crate) http_host: Vec<String>,
     /// Send all metrics every minute to this OpenTelemetry receiver, http://HOST:4318, or
-    /// http://HOST:4317 with gRPC; the variables OTEL_… apply too
+    /// http://HOST:4317 with gRPC; the variables OTEL_… apply too. At the end, the server waits for
+    /// at most 5 s for the last export, and warns of what did not arrive
     #[arg(long, value_name = "URL")]
     pub(crate) otlp: Option<submeter_address::Address>,
     /// Protocol for --otlp; http/protobuf unless OTEL_EXPORTER_OTLP_PROTOCOL says otherwise
@@ -200,7 +201,7 @@ pub(crate) struct ServeArgs {
     pub(crate) limits_api: bool,
     /// What happens to requests over a tenant's rate or cpu: they get a SERVER_ERROR that says when
     /// to try again, or their connection waits, for at most --request-timeout, including what other
-    /// tenants send on it
+    /// tenants send on it. A wait ends with an error when the tenant is deleted
     #[arg(long, value_name = "HOW", default_value = "refuse")]
     pub(crate) over_rate: OverRateArg,
     /// Statistics (CSV) to draw the tenants of --load from, instead of the built-in ones

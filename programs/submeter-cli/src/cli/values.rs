@@ -1,5 +1,7 @@
 //! Values of flags that clap has no type for.
 
+use std::net::SocketAddr;
+
 use submeter_terminal::short;
 
 /// Parses the permissions of a file.
@@ -7,6 +9,13 @@ pub(crate) fn file_mode(text: &str) -> Result<u32, String> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
     mode.ok_or_else(|| {
         format!("{:?} is not a mode: use three octal digits, as in 660", short(text))
+    })
+}
+
+/// Parses the address of a port.
+pub(crate) fn ip_and_port(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        format!("{:?} is not an address: use IP:PORT, such as 127.0.0.1:9411", short(text))
     })
 }
 
@@ -33,6 +42,14 @@ pub(crate) fn delimiter(text: &str) -> Result<u8, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_port_alone_is_told_what_is_missing() {
+        assert!(ip_and_port("[::1]:0").is_ok());
+        for text in ["", "0", ":9411", "*:9411", "localhost:9411", "127.0.0.1"] {
+            assert!(ip_and_port(text).is_err_and(|why| why.contains("IP:PORT")), "{text}");
+        }
+    }
 
     #[test]
     fn delimiters_are_single_marks() {

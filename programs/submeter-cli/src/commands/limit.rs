@@ -1,5 +1,6 @@
 //! `submeter limit set`.
 
+use std::io::{IsTerminal as _, stdout};
 use std::process::ExitCode;
 
 use submeter_terminal::{self as show, Failure};
@@ -13,7 +14,8 @@ pub(crate) fn run(command: &LimitCommand) -> Result<ExitCode, Failure> {
     let client = Client::new(&args.access.page(&args.url))?;
     let is_known = client.has_group(&args.path)?;
     let now = client.set_limits(&args.path, &args.limits.join(","))?;
-    let (path, limits) = (submeter::visible(&now.path), show::plain(&now.limits));
+    let (path, limits) =
+        (show::displayed(&now.path, stdout().is_terminal()), show::plain(&now.limits));
     let limits = if now.limits.is_empty() { "no limits of its own" } else { &*limits };
     // The server's answer, quoted for a shell.
     let [undo, path_word] = [&now.undo, &now.path].map(|text| show::shell_word(text));

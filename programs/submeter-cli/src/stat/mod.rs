@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use tokio::runtime;
+use tokio::time::timeout;
 
 use self::client::Client;
 use self::print::{Format, Printer};
@@ -24,6 +25,10 @@ use submeter_terminal::{Destination, Failure};
 /// between are enough for Ctrl-C.
 const DAY: Duration = Duration::from_secs(86_400);
 
+/// How much later than due counts may come: a busy machine may delay them, a server that is stopped
+/// sends none.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// Runs the command.
 pub(crate) fn run(args: &StatArgs) -> Result<ExitCode, Failure> {
     let flat = |lists: &[Names]| lists.iter().flat_map(|names| names.0.clone()).collect::<Vec<_>>();
@@ -34,6 +39,7 @@ pub(crate) fn run(args: &StatArgs) -> Result<ExitCode, Failure> {
     }
     // The server's interval is the printed one, or else the one that ends the run.
     let every = args.interval.or(args.timeout).unwrap_or(DAY);
+    let latest = every + PATIENCE;
     let client = Client::new(&args.page, &wanted, every)?;
     let format = match (&args.field_separator, args.json) {
         (_, true) => Format::Json,
@@ -53,8 +59,15 @@ pub(crate) fn run(args: &StatArgs) -> Result<ExitCode, Failure> {
         let mut is_whole = false;
         loop {
             let next = tokio::select! {
-                next = totals.recv() => next,
+                next = timeout(latest, totals.recv()) => next,
                 () = &mut stopped => break,
+            };
+            let Ok(next) = next else {
+                printer.end(false)?;
+                return Err(Failure::new(format_args!(
+                    "{} has sent no counts for {latest:?}: is the server stopped?",
+                    client.url()
+                )));
             };
             let Some(next) = next else {
                 printer.end(false)?;

@@ -2,12 +2,11 @@
 
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 
 use serde::Serialize;
 
 use super::figure::{Figure, between};
-use submeter::visible;
 use submeter_http::wire::stat::{CountDoc, StatDoc, StateDoc};
 use submeter_terminal::{self as show, Destination, Failure, plain};
 
@@ -26,6 +25,8 @@ pub(super) enum Format {
 /// Prints each interval, including the last incomplete one, or the totals at the end.
 pub(super) struct Printer {
     format: Format,
+    /// Whether a terminal shows lines for people.
+    is_terminal: bool,
     url: String,
     intervals: bool,
     last: Option<StatDoc>,
@@ -44,9 +45,21 @@ pub(super) struct Printer {
 
 impl Printer {
     pub(super) fn new(format: Format, url: String, intervals: bool, out: Destination) -> Printer {
-        let (last, shown, file, printed, runs, told) =
-            (None, None, None, 0, Vec::new(), Vec::new());
-        Printer { format, url, intervals, last, shown, printed, runs, out, file, told }
+        let is_shown = format == Format::People && out == Destination::Output;
+        let is_terminal = is_shown && std::io::stdout().is_terminal();
+        Printer {
+            format,
+            is_terminal,
+            url,
+            intervals,
+            last: None,
+            shown: None,
+            printed: 0,
+            runs: Vec::new(),
+            out,
+            file: None,
+            told: Vec::new(),
+        }
     }
 
     /// Stores the counts of a run when the next one begins.
@@ -172,20 +185,35 @@ impl Printer {
 
     fn line(&self, at_ns: Option<u64>, count: &CountDoc, took_ns: u64) -> String {
         let figure = Figure::of(count);
+        // JSON has the raw name.
+        let group = count.group.as_deref().unwrap_or_default();
+        let group = show::displayed(group, self.is_terminal);
         match &self.format {
-            Format::People => people(at_ns, count, &figure, took_ns),
-            Format::Fields(separator) => fields(at_ns, count, &figure, took_ns, separator),
+            Format::People => people(at_ns, count, &group, &figure, took_ns),
+            Format::Fields(separator) => fields(at_ns, count, group, &figure, took_ns, separator),
             Format::Json => json(at_ns, count, &figure, took_ns),
         }
     }
 }
 
-fn people(at_ns: Option<u64>, count: &CountDoc, figure: &Figure, took_ns: u64) -> String {
+fn people(
+    at_ns: Option<u64>,
+    count: &CountDoc,
+    group: &str,
+    figure: &Figure,
+    took_ns: u64,
+) -> String {
     let mut line = at_ns.map_or_else(String::new, |ns| format!("{:>16.9} ", ns as f64 / 1e9));
     let value = figure.value.map_or_else(str::to_owned, |amount| amount.grouped());
-    let group = shown(count);
+    let blank = 20_usize.saturating_sub(show::width(group));
     // Writing to a `String` cannot fail.
-    let _ = write!(line, "{value:>18} {:<4} {:<25} {group:<20}", figure.unit, plain(&count.event));
+    let _ = write!(
+        line,
+        "{value:>18} {:<4} {:<25} {group}{:blank$}",
+        figure.unit,
+        plain(&count.event),
+        ""
+    );
     if let Some(cpus) = figure.cpus(took_ns) {
         let _ = write!(line, " # {cpus:>8.3} CPUs utilized");
     }
@@ -195,16 +223,12 @@ fn people(at_ns: Option<u64>, count: &CountDoc, figure: &Figure, took_ns: u64) -
     format!("{}\n", line.trim_end())
 }
 
-/// Returns the group's name as people and spreadsheets see it; JSON has the raw name.
-fn shown(count: &CountDoc) -> String {
-    count.group.as_deref().map(|group| visible(group).to_string()).unwrap_or_default()
-}
-
 /// Formats perf's fields: the time, value, unit, event, group, run time, percentage, and a metric
 /// with its unit.
 fn fields(
     at_ns: Option<u64>,
     count: &CountDoc,
+    group: String,
     figure: &Figure,
     took_ns: u64,
     separator: &str,
@@ -214,7 +238,7 @@ fn fields(
     all.push(figure.value.map_or_else(str::to_owned, |amount| amount.plain()));
     all.push(figure.unit.to_owned());
     all.push(plain(&count.event).into_owned());
-    all.push(shown(count));
+    all.push(group);
     all.push(figure.running_ns.to_string());
     all.push(figure.percent());
     let cpus = figure.cpus(took_ns);

@@ -45,6 +45,27 @@ fn text_output_matches_perf() {
     assert_eq!(line(Format::People, None, &missing()), "   <not supported>      instructions\n");
 }
 
+/// A name from right to left moves no figure beside it, and columns are as wide as what is in them.
+#[test]
+fn names_leave_figures_in_their_places() {
+    let of = |name: &str| CountDoc { group: Some(name.to_owned()), ..clock(1_500_000_000) };
+    let line = |is_terminal, name: &str| {
+        let mut printer = Printer::new(Format::People, String::new(), false, Destination::Output);
+        printer.is_terminal = is_terminal;
+        printer.line(None, &of(name), 2_000_000_000)
+    };
+    let start = "          1,500.00 msec task-clock                ";
+    let end = " #    0.750 CPUs utilized\n";
+    for (is_terminal, name, shown) in [
+        (true, "/שלום 1", "/\u{2068}שלום 1\u{2069}             "),
+        (false, "/שלום 1", "/שלום 1             "),
+        (true, "/租", "/租                 "),
+        (true, "/a\u{202e}", "/a\\u{202e}          "),
+    ] {
+        assert_eq!(line(is_terminal, name), format!("{start}{shown}{end}"), "{name}");
+    }
+}
+
 #[test]
 fn fields_are_in_perfs_order() {
     let fields = || Format::Fields(",".to_owned());

@@ -24,6 +24,12 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Size limit for an answer: at about a kilobyte per tenant, a tree of a quarter million.
 const ANSWER_MAX: u64 = 256 << 20;
 
+/// What to say of an answer that no submeter server gives.
+const ANOTHER: &str = "is it a submeter server? Use its --http address";
+
+/// Size limit for a refusal.
+const SENTENCE_MAX: u64 = 64 << 10;
+
 /// How much of a refusal is shown, in characters.
 const WHY_MAX: usize = 200;
 
@@ -127,13 +133,14 @@ impl Client {
             StatusCode::OK => {
                 let text = answer.body_mut().with_config().limit(ANSWER_MAX).read_to_string();
                 let text = text.map_err(|error| self.unreachable(&error))?;
-                serde_json::from_str(&text).map_err(|_| {
-                    refused("not the same version of submeter: its answer cannot be read")
-                })
+                parse("answer", &text).map_err(|why| refused(&why))
             }
             StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => Err(refused(
                 "it does not allow setting limits: start submeter serve with --limits-api",
             )),
+            status if status.is_redirection() => {
+                Err(self.unreachable(&ureq::Error::StatusCode(status.as_u16())))
+            }
             _ => Err(refused(&sentence(&mut answer))),
         }
     }
@@ -159,13 +166,13 @@ impl Client {
 /// server's.
 pub(crate) fn sentence(answer: &mut ureq::http::Response<ureq::Body>) -> String {
     let is_ours = answer.body().mime_type().is_some_and(|kind| kind.starts_with("text/plain"));
-    let text = answer.body_mut().with_config().limit(ANSWER_MAX).read_to_string();
-    match text {
-        Ok(text) if is_ours => {
+    let read = || answer.body_mut().with_config().limit(SENTENCE_MAX).read_to_string().ok();
+    match is_ours.then(read).flatten() {
+        Some(text) => {
             let line = show::plain(text.trim().lines().next().unwrap_or_default());
             line.chars().take(WHY_MAX).collect::<String>() + hint(answer.status())
         }
-        _ => "is it a submeter server? Use its --http address".to_owned(),
+        None => ANOTHER.to_owned(),
     }
 }
 
@@ -196,6 +203,15 @@ fn read<T: DeserializeOwned>(name: &str, known: u32, text: &str) -> Result<T, St
              server's version of submeter",
             env!("CARGO_PKG_VERSION")
         ));
+    }
+    parse(name, text)
+}
+
+/// Reads JSON, or says why it cannot.
+fn parse<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, String> {
+    // What the server writes is an object, whatever its version.
+    if !text.trim_start().starts_with('{') {
+        return Err(ANOTHER.to_owned());
     }
     serde_json::from_str(text).map_err(|error| {
         format!("not the same version of submeter: its {name} cannot be read ({error})")
@@ -235,7 +251,10 @@ fn config(access: &AccessArgs, url: &Url) -> Result<ConfigBuilder<AgentScope>, F
         // The server is usually local; a proxy for the web does not apply to it.
         .proxy(None)
         // The server's explanation is wanted, whatever the status code.
-        .http_status_as_error(false);
+        .http_status_as_error(false)
+        // What is elsewhere is not the server that was named, and is not sent limits or a token.
+        .max_redirects(0)
+        .max_redirects_will_error(false);
     #[cfg(feature = "tls")]
     if let Some(authorities) = &access.ca_file {
         return Ok(config.tls_config(crate::tls::client(authorities)?));
@@ -273,24 +292,25 @@ fn url(address: &Address) -> Result<Url, Failure> {
     Ok(url.join(""))
 }
 
+const CHECK: &str = "check whether a submeter server is there";
+
 /// Returns the error for a server that does not answer properly, with the remedy of its cause.
 pub(crate) fn unreachable(url: &str, error: &ureq::Error) -> Failure {
     const START: &str = "start `submeter serve` or use its --http address";
     let other = error.to_string();
     let (why, remedy) = match error {
         ureq::Error::StatusCode(404) => {
-            return Failure::new(format_args!(
-                "{url} answers but has no tree: is it a submeter server? Use its --http address"
-            ));
+            return Failure::new(format_args!("{url} answers but has no tree: {ANOTHER}"));
+        }
+        ureq::Error::StatusCode(300..=399) => {
+            ("it redirects to another address", "use that address, which `curl -I` shows")
         }
         ureq::Error::StatusCode(503) => {
             ("all its connections are taken", "close pages that watch it, or try again")
         }
-        ureq::Error::StatusCode(_) => (&*other, "check whether a submeter server is there"),
+        ureq::Error::StatusCode(_) => (&*other, CHECK),
         ureq::Error::HostNotFound => ("no such host", "check the name, or use the IP address"),
-        ureq::Error::BodyExceedsLimit(_) => {
-            ("its answer is too large to be a tree", "check whether a submeter server is there")
-        }
+        ureq::Error::BodyExceedsLimit(_) => ("its answer is too large to be a tree", CHECK),
         ureq::Error::Timeout(_) => ("no answer in time", START),
         ureq::Error::Io(error) if error.kind() == ErrorKind::ConnectionRefused => {
             ("nothing listens there", START)
@@ -324,12 +344,17 @@ fn remedy(why: &str) -> Option<&'static str> {
         ("InvalidContentType", "it does not speak TLS there: use http://"),
         ("invalid HTTP version", "it speaks TLS there, or another protocol: use https://"),
         ("lookup address", "check the name, or use the IP address"),
+        ("http parse fail", CHECK),
+        ("valid UTF-8", CHECK),
     ];
     remedies.iter().find(|(part, _)| why.contains(part)).map(|(_, remedy)| *remedy)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpListener;
+
     use super::*;
 
     fn client(url: &str) -> Result<Client, Failure> {
@@ -378,11 +403,49 @@ mod tests {
         let why = read::<TreeDoc>("tree", FORMAT, r#"{"format":7,"groups":"elsewhere"}"#)
             .expect_err("another format");
         assert!(why.contains("format 7") && why.contains(&format!("format {FORMAT}")), "{why}");
-        for text in ["{}", "[]", "", r#"{"format":1}"#] {
+        for (text, part) in [
+            ("{}", "not the same version of submeter"),
+            (r#"{"format":1}"#, "not the same version of submeter"),
+            (r#"{"format":1"#, "EOF while parsing"),
+            ("[]", "is it a submeter server?"),
+            ("", "is it a submeter server?"),
+            ("<!doctype html>", "is it a submeter server?"),
+        ] {
             let why = read::<TreeDoc>("tree", FORMAT, text).expect_err(text);
-            assert!(why.contains("not the same version of submeter"), "{text}: {why}");
+            assert!(why.contains(part), "{text}: {why}");
         }
     }
+
+    /// No request goes to another server than the one that was named.
+    #[test]
+    fn a_redirect_is_told_of_and_not_followed() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = listener.local_addr().expect("bound").to_string();
+        let server = std::thread::spawn(move || {
+            for _ in 0..2 {
+                let (mut stream, _) = listener.accept().expect("a client");
+                let mut reader = BufReader::new(stream.try_clone().expect("a descriptor"));
+                let mut line = String::new();
+                while line != "\r\n" {
+                    line.clear();
+                    reader.read_line(&mut line).expect("a head");
+                }
+                let head = "HTTP/1.1 307 Elsewhere\r\nlocation: http://127.0.0.1:1/\r\n";
+                let rest = "content-length: 0\r\nconnection: close\r\n\r\n";
+                write!(stream, "{head}{rest}").expect("sent");
+            }
+        });
+        let client = client(&url).expect("an address");
+        for failure in [
+            client.tree().map(drop).expect_err("no tree"),
+            client.set_limits("/acme", "").map(drop).expect_err("not set"),
+        ] {
+            let told = format!("cannot reach http://{url}: it redirects to another address; use");
+            assert!(failure.line().starts_with(&told), "{failure:?}");
+        }
+        server.join().expect("no panic");
+    }
+
     #[test]
     fn each_cause_has_its_remedy() {
         let told = |error: ureq::Error| format!("{:?}", unreachable("https://x", &error));
@@ -398,6 +461,8 @@ mod tests {
             (ureq::Error::HostNotFound, "name"),
             (ureq::Error::StatusCode(503), "connections"),
             (ureq::Error::BodyExceedsLimit(1), "too large"),
+            (io("stream did not contain valid UTF-8"), "is there"),
+            (io("http parse fail: invalid response status"), "is there"),
         ] {
             let told = told(error);
             assert!(told.contains(part) && !told.contains("start `submeter"), "{told}");

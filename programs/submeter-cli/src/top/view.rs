@@ -128,8 +128,7 @@ fn said(state: &State, theme: Theme, screen: &Screen) -> Vec<Line> {
 /// Writes a verdict after the name that it begins with, both made printable: for programs, or for a
 /// terminal.
 pub(super) fn sentence(verdict: &VerdictDoc, is_terminal: bool) -> String {
-    let group = submeter::visible(&verdict.group).to_string();
-    let group = if is_terminal { show::isolated(&group) } else { group.as_str().into() };
+    let group = show::displayed(&verdict.group, is_terminal);
     // Non-breaking spaces become ordinary ones, at which a script can split.
     format!("{group}{}", show::plain(&verdict.text.replace('\u{a0}', " ")))
 }

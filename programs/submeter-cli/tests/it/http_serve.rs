@@ -165,6 +165,7 @@ fn little_room_for_buffers_is_told_of() {
         }
     };
     assert!(told.starts_with("Clients that are slow") && told.contains("of 4.00 MiB"), "{told}");
+    assert!(told.ends_with(" MiB of it tcp:127.0.0.1."), "{told}");
     drop(slow);
     while !notice().is_empty() {
         std::thread::sleep(Duration::from_millis(10));
@@ -172,6 +173,7 @@ fn little_room_for_buffers_is_told_of() {
     server.signal("INT");
     let (_, out) = server.end();
     assert_eq!(out.matches("warning: clients that are slow").count(), 1, "{out}");
+    assert!(out.contains(" of it tcp:127.0.0.1: others may wait"), "{out}");
 }
 
 #[test]

@@ -104,8 +104,27 @@ mod with {
         server.signal("INT");
         let (code, out) = server.end();
         assert_eq!(code, Some(130), "{out}");
-        let waits = out.lines().filter(|line| line.contains("the last export yet: still waiting"));
+        let waits = out.lines().filter(|line| line.contains("the last export yet: waiting"));
         assert_eq!(waits.count(), 1, "{out}");
+    }
+
+    /// However long a receiver may take, the end waits for a few seconds, and says what is lost.
+    #[test]
+    fn a_mute_receiver_does_not_hold_up_the_end() {
+        for protocol in ["http/protobuf", "grpc"] {
+            let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+            let url = format!("http://{}", silent.local_addr().expect("bound"));
+            let hour = ("OTEL_EXPORTER_OTLP_TIMEOUT", "3600000");
+            let flags = ["--otlp", &url, "--otlp-protocol", protocol];
+            let mut server = SUBMETER.start_in(&[&FREE[..], &flags].concat(), &[hour]);
+            server.line_with("  ends  ");
+            server.signal("TERM");
+            let (code, out) = server.end();
+            assert_eq!(code, Some(0), "{out}");
+            let lost = "the last export failed: the receiver has not accepted it within 5s: all \
+                        that was counted is lost to the receiver";
+            assert_eq!(out.matches(lost).count(), 1, "{out}");
+        }
     }
 
     #[test]

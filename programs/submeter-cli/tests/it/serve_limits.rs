@@ -198,6 +198,25 @@ fn whatever_an_editor_makes_of_a_file_is_read() {
     assert_eq!(shown.status.code(), Some(0), "{}", text(&shown.stderr));
 }
 
+/// A limit for a name that only looks like a tenant's is told of.
+#[test]
+fn a_limit_for_an_invisible_character_is_told_of() {
+    let file = TempFile::new("hidden.limits", "/acme\u{200b} 1m\n/web 1m\n");
+    let flags = ["--limits", file.path(), "--tenant-limit", "/b\u{ad}=64k", "--seconds", "0.1"];
+    let flags = [&flags[..], &["--tenant-limit", "/c\u{a0}=64k"]].concat();
+    let output = SUBMETER.run(&[&FREE[..], &flags].concat());
+    let told = text(&output.stderr);
+    for (name, place) in [
+        (r"/acme\u{200b}", format!("{} line 1", file.path())),
+        (r"/b\u{ad}", "--tenant-limit".to_owned()),
+        (r"/c\u{a0}", "--tenant-limit".to_owned()),
+    ] {
+        let line = format!("warning: the limits of {name} ({place}) are for keys with an invis");
+        assert_eq!(told.matches(&line).count(), 1, "{told}");
+    }
+    assert!(!told.contains("/web"), "{told}");
+}
+
 #[test]
 fn what_is_above_a_lowered_limit_goes_at_once() {
     let file = TempFile::new("lowered.limits", "/acme 1m\n");

@@ -262,6 +262,24 @@ fn another_servers_page_is_not_printed() {
     }
 }
 
+/// A server that stops after it has begun to count does not hold up who waits for the counts.
+#[test]
+fn counts_that_never_come_end_in_an_error() {
+    let mute = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let url = format!("http://{}", mute.local_addr().expect("bound"));
+    std::thread::spawn(move || {
+        let (mut client, _) = mute.accept().expect("a client");
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n\r\n";
+        client.write_all(head.as_bytes()).expect("sent");
+        // Until the client has given up.
+        std::io::copy(&mut client, &mut std::io::sink()).expect("read");
+    });
+    let output = SUBMETER.run(&["stat", "-e", "task-clock", "--timeout", "20", &url]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains(&format!("{url} has sent no counts for 5.02s")), "{said}");
+}
+
 /// The file of `-o` keeps its old content until something was counted.
 #[test]
 fn an_old_output_file_stays_until_needed() {

@@ -70,29 +70,39 @@ fn tell(error: Option<&ExportError>) {
     }
 }
 
-/// How long the last export may take before a message says what the end waits for.
+/// How long the last export may take before a message says what the end waits for, and how long it
+/// may take at all. A service manager that is to stop the server has patience for more.
 #[cfg(feature = "otlp")]
 const PATIENCE: Duration = Duration::from_millis(500);
+#[cfg(feature = "otlp")]
+const LAST_EXPORT: Duration = Duration::from_secs(5);
 
-/// Sends what is new since the last export, and warns if that does not arrive. A second signal ends
-/// the process in the meantime.
+/// Sends what is new since the last export, and warns if that does not arrive in time. A second
+/// signal ends the process in the meantime.
 pub(super) async fn finish(exporter: Option<Exporter>) {
     let Some(exporter) = exporter else { return };
     #[cfg(feature = "otlp")]
     {
-        let mut sent = tokio::task::spawn_blocking(|| exporter.shutdown());
+        let sent_until = exporter.stats().sent_until;
+        let mut sent = tokio::task::spawn_blocking(|| exporter.shutdown_within(LAST_EXPORT));
         let sent = match tokio::time::timeout(PATIENCE, &mut sent).await {
             Ok(sent) => sent,
             Err(_) => {
                 log::warn!(
-                    "the receiver of --otlp has not accepted the last export yet: still waiting; \
-                     Ctrl-C loses it"
+                    "the receiver of --otlp has not accepted the last export yet: waiting for at \
+                     most {LAST_EXPORT:?}; Ctrl-C loses it"
                 );
                 sent.await
             }
         };
         if let Ok(Err(e)) = sent {
-            log::warn!("the last export failed: {e}");
+            let lost = match sent_until {
+                Some(at) => {
+                    format!("what was counted since {}", humantime::format_rfc3339_seconds(at))
+                }
+                None => "all that was counted".to_owned(),
+            };
+            log::warn!("the last export failed: {e}: {lost} is lost to the receiver");
         }
     }
     #[cfg(not(feature = "otlp"))]

@@ -182,8 +182,12 @@ impl Watched {
             return None;
         }
         let [taken, max] = [look.taken, look.max].map(bytes);
-        let hold =
-            format!("that are slow to send or read hold {taken} of {max} for requests and answers");
+        let largest = self.cache.largest_buffer_holder();
+        let most = largest.map(|(holder, n)| format!(", {} of it {holder}", bytes(n)));
+        let hold = format!(
+            "that are slow to send or read hold {taken} of {max} for requests and answers{}",
+            most.unwrap_or_default()
+        );
         if is_worse {
             log::warn!(
                 "clients {hold}: others may wait, and the slowest are disconnected. Find them with \

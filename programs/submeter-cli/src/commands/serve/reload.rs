@@ -11,6 +11,7 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use parking_lot::Mutex;
 use submeter::limits::GroupLimits;
+use submeter::{is_hidden, visible};
 use submeter_cache::{Cache, ConfigError, TenantLimits};
 use submeter_http::wire::LimitDoc;
 use submeter_terminal::{self as show, without_mark};
@@ -67,7 +68,22 @@ impl Limits {
         if let Some(limit) = plan.staged.as_ref().filter(is_free) {
             self.add(limit.clone(), "--load");
         }
+        self.warn_of_hidden();
         self
+    }
+
+    /// Warns of limits for names with characters that nobody sees. Most come from copied text, and
+    /// the tenant that was meant has no limit.
+    fn warn_of_hidden(&self) {
+        let is_unseen = |c: char| is_hidden(c) || c != ' ' && c.is_whitespace();
+        let both = self.limits.iter().zip(&self.places);
+        for (limit, place) in both.filter(|(limit, _)| limit.path.contains(is_unseen)) {
+            let shown = visible(&limit.path);
+            log::warn!(
+                "the limits of {shown} ({place}) are for keys with an invisible character: if it \
+                 was copied by accident, remove it"
+            );
+        }
     }
 
     /// Returns them as the cache takes them.

@@ -19,9 +19,9 @@ mod postgres;
 mod record;
 mod store;
 
+use std::io::{IsTerminal as _, stdout};
 use std::process::ExitCode;
 
-use submeter::visible;
 use submeter_http::wire::totals::TotalsDoc;
 use submeter_terminal::{self as show, Failure};
 
@@ -78,7 +78,7 @@ pub(super) fn run(args: &FleetBillArgs) -> Result<ExitCode, Failure> {
 /// Writes the new readings, and reports it.
 fn keep(store: &mut Store, url: &str, totals: TotalsDoc) -> Result<String, Failure> {
     let TotalsDoc { member, units, readings, .. } = totals;
-    let name = visible(&member);
+    let name = show::displayed(&member, stdout().is_terminal());
     let mut new = 0;
     for reading in readings {
         let record = Record { member: member.clone(), units: units.clone(), reading };
