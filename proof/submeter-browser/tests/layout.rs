@@ -172,7 +172,7 @@ async fn a_badge_gives_way_to_the_name() -> Outcome {
     let whole = "(() => { const row = [...table.nodes.values()] \
         .find((row) => row.group.path === '/beta/one'), { label, mark } = row.cells; \
         row.style.setProperty('--depth', 3); label.parentNode.style.width = '231px'; \
-        label.textContent = 'tenant4'; mark.textContent = 'over its limit'; \
+        label.textContent = 'tenant4'; mark.textContent = 'waits for room'; \
         const edge = label.parentNode.getBoundingClientRect().right; \
         const badge = mark.getBoundingClientRect(); \
         return [label.scrollWidth <= label.clientWidth, \

@@ -190,7 +190,7 @@ async fn a_waiting_tenant_is_amber_and_named() -> Outcome {
     }
     browser.until(&waits).await?;
     let row = "[...table.nodes.values()].find((row) => row.group.path === '/beta/two')";
-    browser.until(&format!("{row}.querySelector('.tag').textContent === 'stalls'")).await?;
+    browser.until(&format!("{row}.querySelector('.tag').textContent === 'waits for room'")).await?;
     let colour = |of: &str| format!("getComputedStyle({of}).color");
     let amber = browser.value(&colour(&format!("{row}.querySelector('.tag')"))).await?;
     let hot = browser.value(&colour(&format!("{row}.querySelector('.s-share .hot')"))).await?;
@@ -450,7 +450,7 @@ async fn a_phone_needs_no_sideways_scrolling() -> Outcome {
         const label = row.querySelector('.label');
         label.textContent = 'checkout';
         const tag = row.querySelector('.tag');
-        tag.textContent = tag.dataset.mark = 'over its limit';
+        tag.textContent = tag.dataset.mark = 'waits for room';
         return label.scrollWidth <= label.clientWidth;
     })()";
     assert_eq!(browser.value(whole).await?, true, "the name beside the widest badge");
