@@ -160,7 +160,8 @@ async fn the_parts_of_the_pile_add_up() -> Outcome {
         .ok_or_else(|| format!("parts: {told}"))?;
     assert!(parts.len() > 2 && (parts.iter().sum::<f64>() - 100.0).abs() < 0.5, "{told}");
     assert!(parts.last().is_some_and(|nobody| *nobody >= 50.0), "{told}");
-    // All tenants have a colour: there are no others, unless more is missing than rounding explains.
+    // All tenants have a colour: there are no others, unless rounding does not explain what is
+    // missing.
     let others = "[0.0003, 0.01].map((more) => { \
         const root = model.rootHistory[model.divided.key]; \
         model.rootHistory[model.divided.key] = root.map((value) => value + more); \

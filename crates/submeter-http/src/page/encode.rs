@@ -94,8 +94,8 @@ pub(super) fn full(
     })
 }
 
-/// Writes the events of what changed since `before`: rows in parts, and a tick with the last of them
-/// and the rest.
+/// Writes the events of what changed since `before`: rows in parts, and a tick with the last of
+/// them and the rest.
 pub(super) fn tick(
     sample: &Sample,
     before: Option<&Sample>,
