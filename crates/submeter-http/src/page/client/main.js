@@ -115,8 +115,9 @@ const link = {
   },
 };
 
-// What a message changes is painted in parts, one in each frame: with ten thousand tenants all of it
-// took so long that frames were missed. A tab in the background has no frames, and paints nothing.
+// What a message changes is painted in parts, one between two frames: with ten thousand tenants all
+// of it took so long that frames were missed. A tab in the background has no frames, and paints
+// nothing.
 const painter = {
   structure: false, due: new Set(), isAsked: false,
 
@@ -137,12 +138,13 @@ const painter = {
   next() {
     if (this.isAsked || !this.due.size) return;
     this.isAsked = true;
-    requestAnimationFrame(() => {
+    // After the frame, whose own work is not to wait for it.
+    requestAnimationFrame(() => setTimeout(() => {
       this.isAsked = false;
       const [part] = this.due;
       if (part) { this.due.delete(part); part(); }
       this.next();
-    });
+    }));
   },
 
   all(structure) {
