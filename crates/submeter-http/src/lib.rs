@@ -110,6 +110,7 @@
 //! | is slow, finds less | is four times as slow, finds 30 % less than usual | [`View::worse`] |
 //! | gets less | does 30 % less than usual while another bursts | [`View::contended`] |
 //! | is refused | is at a limit that refuses something | [`View::trouble`] |
+//! | is throttled | is over a rate, and waits for it | [`View::delays`] |
 //! | waits for room | is at a limit at which its charges wait | [`View::pressure`] |
 //!
 //! A tenant that harms no other is not blamed, and with fewer than 30 requests in a sample only a
@@ -122,7 +123,8 @@
 //! A refusal is shown in the row of the group whose limit refused and in the rows above it, not
 //! below. A verdict on a group counts only what that group's own limit refused. While that limit
 //! refuses something, groups below it that wait accuse only each other: a group that has no part in
-//! a limit keeps no other waiting for it.
+//! a limit keeps no other waiting for it. Which of them the limit refused is known only where the
+//! program counts it, in a view that [`lacks`](View::lacks) what is limited.
 //!
 //! ## Costs of the page
 //! A sampler copies the tree once a second, for the two minutes of past that the page shows.

@@ -190,7 +190,7 @@ async fn a_waiting_tenant_is_amber_and_named() -> Outcome {
     }
     browser.until(&waits).await?;
     let row = "[...table.nodes.values()].find((row) => row.group.path === '/beta/two')";
-    browser.until(&format!("{row}.querySelector('.tag').textContent === 'stalls'")).await?;
+    browser.until(&format!("{row}.querySelector('.tag').textContent === 'waits for room'")).await?;
     let colour = |of: &str| format!("getComputedStyle({of}).color");
     let amber = browser.value(&colour(&format!("{row}.querySelector('.tag')"))).await?;
     let hot = browser.value(&colour(&format!("{row}.querySelector('.s-share .hot')"))).await?;
@@ -450,7 +450,7 @@ async fn a_phone_needs_no_sideways_scrolling() -> Outcome {
         const label = row.querySelector('.label');
         label.textContent = 'checkout';
         const tag = row.querySelector('.tag');
-        tag.textContent = tag.dataset.mark = 'over its limit';
+        tag.textContent = tag.dataset.mark = 'waits for room';
         return label.scrollWidth <= label.clientWidth;
     })()";
     assert_eq!(browser.value(whole).await?, true, "the name beside the widest badge");
@@ -494,6 +494,26 @@ async fn a_hostile_name_stays_text() -> Outcome {
     browser.close().await
 }
 
+/// A message is painted in parts, one between two frames, and messages in a row put none of them off.
+#[tokio::test]
+async fn one_part_is_painted_between_frames() -> Outcome {
+    let Some((_program, browser)) = shown().await? else { return Ok(()) };
+    browser.press(['p']).await?;
+    browser.until("link.isPaused && !painter.due.size").await?;
+    let painted = "const parts = [], times = []; \
+        painter.parts = painter.parts.map((part, i) => () => { \
+          parts.push(i); times.push(document.timeline.currentTime); part(); }); \
+        const ask = () => { \
+          if (parts.length >= 5) return done([parts, times.every((time, i) => !i || time > times[i - 1])]); \
+          painter.ask(false); requestAnimationFrame(ask); }; \
+        ask();";
+    let painted = browser.run(painted).await?;
+    let parts: Vec<u64> =
+        painted[0].as_array().ok_or("parts")?.iter().filter_map(Value::as_u64).collect();
+    assert_eq!((&parts[..5], &painted[1]), (&[0, 1, 2, 0, 1][..], &json!(true)));
+    browser.close().await
+}
+
 /// Ten thousand tenants put no more rows into the document than are visible.
 #[tokio::test]
 async fn only_visible_rows_are_in_the_document() -> Outcome {
@@ -513,6 +533,15 @@ async fn only_visible_rows_are_in_the_document() -> Outcome {
     browser.until("document.activeElement.ariaRowIndex === '10008'").await?;
     let after = browser.value(rows).await?.as_u64().ok_or("a number")?;
     assert!((10..60).contains(&after), "{after} rows at the end");
+    // Rows that stay in view have nothing new to say.
+    browser.press(['p']).await?;
+    browser.until("link.isPaused && !painter.due.size").await?;
+    let filled = "const fill = fillRow; let n = 0; fillRow = (...of) => { n++; fill(...of); }; \
+                  scrollBy(0, -2 * table.rowHeight()); \
+                  setTimeout(() => { fillRow = fill; done(n); }, 200);";
+    let filled = browser.run(filled).await?;
+    assert!(filled.as_u64().is_some_and(|n| (1..4).contains(&n)), "{filled} of {after}");
+    browser.press(['p']).await?;
     // Out of view the focused row still knows its place.
     browser.value("scrollTo(0, 0)").await?;
     browser.until("table.first === 0").await?;

@@ -10,7 +10,9 @@ pub(super) fn first(json: &str) -> Vec<u8> {
     format!("event: full\nretry: {}\ndata: {json}\n\n", RETRY.as_millis()).into_bytes()
 }
 
-/// Writes an event that follows.
-pub(super) fn next(json: &str) -> Vec<u8> {
-    format!("event: tick\ndata: {json}\n\n").into_bytes()
+/// Appends an event that follows: of a part of the rows, or the tick after them.
+pub(super) fn next(name: &str, json: &str, events: &mut Vec<u8>) {
+    for text in ["event: ", name, "\ndata: ", json, "\n\n"] {
+        events.extend_from_slice(text.as_bytes());
+    }
 }

@@ -327,8 +327,7 @@ impl Sampler {
         verdicts.judge(sample.at_ms(), case, sample.now.snapshot.groups());
         let events = events.lock().clone();
         if let Some(events) = events.filter(|events| events.receiver_count() > 0) {
-            let tick =
-                || frame::next(&encode::tick(&sample, before.as_deref(), &gone, verdicts, shown));
+            let tick = || encode::tick(&sample, before.as_deref(), &gone, verdicts, shown);
             let event = sample.has_same_metrics().then(|| ticks.add(tick()));
             // It fails only if no client is left to miss the event.
             let _ = events.send(Tick { number: sample.number, event });

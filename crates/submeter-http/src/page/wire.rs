@@ -238,7 +238,9 @@ pub enum VerdictKind {
     GetsLess,
     /// At a limit that refuses it something.
     Refused,
-    /// At a limit where it waits.
+    /// At a limit of a rate, for which it waits.
+    Throttled,
+    /// At a limit of what is held: it waits for room.
     Stalls,
     /// A kind of a later version.
     #[serde(other)]
@@ -247,7 +249,7 @@ pub enum VerdictKind {
 
 impl VerdictKind {
     /// All known kinds, in order.
-    pub const ALL: [VerdictKind; 8] = [
+    pub const ALL: [VerdictKind; 9] = [
         VerdictKind::Bursts,
         VerdictKind::Takes,
         VerdictKind::Waits,
@@ -255,6 +257,7 @@ impl VerdictKind {
         VerdictKind::FindsLess,
         VerdictKind::GetsLess,
         VerdictKind::Refused,
+        VerdictKind::Throttled,
         VerdictKind::Stalls,
     ];
 
@@ -269,6 +272,7 @@ impl VerdictKind {
             VerdictKind::FindsLess => "finds_less",
             VerdictKind::GetsLess => "gets_less",
             VerdictKind::Refused => "refused",
+            VerdictKind::Throttled => "throttled",
             VerdictKind::Stalls => "stalls",
             VerdictKind::Unknown => "unknown",
         }
@@ -290,8 +294,8 @@ impl VerdictKind {
     /// own.
     #[must_use]
     pub fn is_about_two(self) -> bool {
-        use VerdictKind::{Refused, Stalls, Unknown};
-        !matches!(self, Refused | Stalls | Unknown)
+        use VerdictKind::{Refused, Stalls, Throttled, Unknown};
+        !matches!(self, Refused | Throttled | Stalls | Unknown)
     }
 }
 

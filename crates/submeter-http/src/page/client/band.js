@@ -72,10 +72,11 @@ const band = {
     this.choose();
     const root = model.seconds(model.rootHistory[view.key], 0), whole = model.seconds(model.process, 0);
     const lines = this.tenants.map((group) => group ? model.seconds(group.line, 0) : null);
+    // The server rounds each figure: less than the sum of what that leaves is nobody's.
+    const rounding = view.as.step * (BANDS + 1) / 2;
     const rest = root.map((all, at) => {
       const left = all - lines.reduce((sum, line) => sum + (line ? line[at] : 0), 0);
-      // Anything less comes from rounding.
-      return left > all / 500 ? left : 0;
+      return left > rounding ? left : 0;
     });
     const nobody = view.shape === "cores" ? whole.map((all, at) => Math.max(0, all - root[at])) : null;
     const most = root.reduce((most, all, at) => Math.max(most, all + (nobody ? nobody[at] : 0)), 0);

@@ -53,7 +53,10 @@ function figure(className) {
   const number = el("span", { class: "n" });
   const unit = el("span", { class: "u" });
   node.append(number, unit);
+  let was = [];
   node.set = ([n, u]) => {
+    if (n === was[0] && u === was[1]) return;
+    was = [n, u];
     setText(number, n);
     setText(unit, u);
     // The number of digits after the point, by which a column aligns.

@@ -68,16 +68,16 @@ const link = {
       model.full(doc);
       table.columns();
       setText(document.getElementById("where"), doc.server.listen);
-      setText(document.getElementById("uptime"), `up ${duration(doc.at_ms - doc.server.started_ms)}`);
       panels.paint(doc.panels);
-      paint(true);
+      painter.all(true);
       detail.follow();
     }));
+    source.addEventListener("rows", take((rows) => model.ahead.push(rows)));
     source.addEventListener("tick", take((doc) => {
       const structure = doc.new.length + doc.gone.length > 0;
       model.tick(doc);
       panels.paint(doc.panels);
-      paint(structure);
+      painter.ask(structure);
       detail.refresh();
     }));
     source.addEventListener("error", () => { if (source === this.source && !this.isPaused) this.state(this.last ? "lost" : "connecting"); });
@@ -115,13 +115,44 @@ const link = {
   },
 };
 
-function paint(structure) {
-  tiles.paint();
-  news.paint();
-  band.paint();
-  table.refresh(structure);
-  if (model.server) setText(document.getElementById("uptime"), `up ${duration(model.at - model.server.started_ms)}`);
-}
+// What a message changes is painted in parts, one between two frames: with ten thousand tenants all
+// of it took so long that frames were missed. A tab in the background has no frames, and paints
+// nothing.
+const painter = {
+  structure: false, due: new Set(), isAsked: false,
+
+  // A row shows the mark that the news give it, and the colour of its tenant in the band.
+  parts: [
+    () => { tiles.paint(); news.paint(); if (model.server) setText(document.getElementById("uptime"), `up ${duration(model.at - model.server.started_ms)}`); },
+    () => band.paint(),
+    () => { const { structure } = painter; painter.structure = false; table.refresh(structure); },
+  ],
+
+  // Parts that are still due keep their place before the others.
+  ask(structure) {
+    this.structure ||= structure;
+    for (const part of this.parts) this.due.add(part);
+    this.next();
+  },
+
+  next() {
+    if (this.isAsked || !this.due.size) return;
+    this.isAsked = true;
+    // After the frame, whose own work is not to wait for it.
+    requestAnimationFrame(() => setTimeout(() => {
+      this.isAsked = false;
+      const [part] = this.due;
+      if (part) { this.due.delete(part); part(); }
+      this.next();
+    }));
+  },
+
+  all(structure) {
+    this.structure ||= structure;
+    this.due.clear();
+    for (const part of this.parts) part();
+  },
+};
 
 function clearFilter() {
   const input = document.getElementById("filter");

@@ -5,17 +5,17 @@ const BASE = location.pathname.replace(/\/?$/, "/");
 
 const SLOTS = 120;
 
-// How figures of each shape are written. `top` is the whole that a chart shows; `floor` keeps the
-// noise of a nearly constant line from filling its box.
+// How figures of each shape are written, and to which `step` the server rounds them. `top` is the
+// whole that a chart shows; `floor` keeps the noise of a nearly constant line from filling its box.
 const or = (show) => (v) => v === null || v === undefined ? ["–", ""] : show(v);
 const SHAPES = {
-  rate: { show: or(format.rate), floor: 1, width: 74 },
-  byte_rate: { show: or(format.byteRate), base: 1024, floor: 1024, width: 92 },
-  share: { show: format.percent, top: 1, floor: 1, width: 64 },
-  cores: { show: or((v) => v ? format.percent(v) : ["0", "%"]), floor: 0.01, width: 74 },
-  count: { show: or(format.count), floor: 1, width: 76 },
-  bytes: { show: or(format.bytes), base: 1024, floor: 1024, width: 84 },
-  time: { show: format.ns, floor: 1000, width: 70 },
+  rate: { show: or(format.rate), step: 0.1, floor: 1, width: 74 },
+  byte_rate: { show: or(format.byteRate), base: 1024, step: 1, floor: 1024, width: 92 },
+  share: { show: format.percent, step: 1e-4, top: 1, floor: 1, width: 64 },
+  cores: { show: or((v) => v ? format.percent(v) : ["0", "%"]), step: 1e-4, floor: 0.01, width: 74 },
+  count: { show: or(format.count), step: 1, floor: 1, width: 76 },
+  bytes: { show: or(format.bytes), base: 1024, step: 1, floor: 1024, width: 84 },
+  time: { show: format.ns, step: 1, floor: 1000, width: 70 },
 };
 
 // For each unit of the schema: how values and their growth per second are written.
@@ -34,6 +34,8 @@ const HELD_MOST = 100;
 const model = {
   groups: new Map(), root: null, server: null, schema: [], number: 0, at: 0, rootHistory: {},
   verdicts: [], marks: [], earlier: [], divided: null, process: [], times: [],
+  // Rows of the message whose end has not come yet.
+  ahead: [],
   views: null, headlines: [], columns: [], folded: new Map(), filter: "", sort: null, selected: null,
 
   // The views are declared by the program: nothing here knows a metric.
@@ -57,6 +59,7 @@ const model = {
     if (this.said !== said) location.reload();
     this.groups = new Map();
     this.root = null;
+    this.ahead = [];
     for (const group of doc.groups) this.add(group);
     for (const [id, line] of doc.lines) {
       const group = this.groups.get(id);
@@ -76,10 +79,11 @@ const model = {
   tick(doc) {
     for (const id of doc.gone) this.remove(id);
     for (const group of doc.new) this.add(group);
-    for (const [id, row] of doc.rows) {
+    for (const rows of [...this.ahead, doc.rows]) for (const [id, row] of rows) {
       const group = this.groups.get(id);
       if (group) group.row = row;
     }
+    this.ahead = [];
     this.number = doc.number;
     this.at = doc.at_ms;
     this.server.notice = doc.notice;
@@ -200,7 +204,8 @@ const model = {
   ordered(group) {
     const by = `${this.sort.key} ${this.sort.down}`;
     if (group.order && group.order.by === by && group.order.number === this.number) return group.order;
-    return group.order = { by, number: this.number, ...this.sorted(group.kids.slice(), by) };
+    // In place: what was in order a second ago nearly is, and is sorted the faster for it.
+    return group.order = { by, number: this.number, ...this.sorted(group.kids, by) };
   },
 
   sorted(kids, by) {

@@ -4,7 +4,7 @@
 const STALLED_PART = 0.01;
 
 // The label beside the name of a group with a verdict.
-const MARKS = { bursts: "bursts", takes: "takes most", waits: "waits", slower: "slow", finds_less: "finds less", gets_less: "gets less", refused: "over its limit", stalls: "stalls" };
+const MARKS = { bursts: "bursts", takes: "takes most", waits: "waits", slower: "slow", finds_less: "finds less", gets_less: "gets less", refused: "refused", throttled: "throttled", stalls: "waits for room" };
 const BLAME = ["bursts", "takes"];
 
 const news = {
@@ -87,6 +87,6 @@ const news = {
 
 // When a past verdict ended.
 function ago({ ended_ms }) {
-  return ended_ms === undefined ? "" : ` ${duration(model.at - ended_ms)} ago.`;
+  return ended_ms === undefined ? "" : ` Ended ${duration(model.at - ended_ms)} ago.`;
 }
 function clock(ms) { return new Date(ms).toLocaleTimeString(); }

@@ -7,7 +7,8 @@ const SUB_MOST = 44;
 const GLIDE_MS = 360;
 
 const table = {
-  rows: [], nodes: new Map(), focus: null, hoverUntil: 0, structure: true,
+  // `seen`: ids of the groups whose rows are in view, or nearly.
+  rows: [], nodes: new Map(), seen: new Set(), focus: null, hoverUntil: 0, structure: true,
 
   start() {
     this.box = document.getElementById("rows");
@@ -20,7 +21,7 @@ const table = {
     this.box.addEventListener("pointermove", (event) => { if (event.pointerType === "mouse") this.hoverUntil = Date.now() + 2500; });
     this.box.addEventListener("pointerleave", () => { this.hoverUntil = 0; });
     this.grid.addEventListener("keydown", (event) => this.key(event));
-    addEventListener("scroll", () => this.paint(), { passive: true });
+    addEventListener("scroll", () => this.paint(false, true), { passive: true });
     addEventListener("resize", () => this.paint());
     // The detail takes a part of the width, and the browser's window another.
     new ResizeObserver(() => this.fit()).observe(this.grid);
@@ -93,10 +94,10 @@ const table = {
     const bound = model.columns.map((column) => column.bound).join();
     if (this.bound !== bound) { this.bound = bound; this.fit(); }
     this.structure = false;
-    const shown = this.rows.filter((group) => model.isTenant(group) && model.matches(group)).length;
     const all = model.tenants();
     const filtered = model.filter !== "";
-    setText(document.getElementById("count"), filtered ? `${format.exact(shown)[0]} of ${format.exact(Math.max(all, 0))[0]}` : all === 1 ? "1 tenant" : `${format.exact(Math.max(all, 0))[0]} tenants`);
+    const shown = () => this.rows.filter((group) => model.isTenant(group) && model.matches(group)).length;
+    setText(document.getElementById("count"), filtered ? `${format.exact(shown())[0]} of ${format.exact(all)[0]}` : all === 1 ? "1 tenant" : `${format.exact(all)[0]} tenants`);
     this.empty(all <= 0, filtered && !this.rows.length);
     this.paint(!structure);
   },
@@ -124,7 +125,8 @@ const table = {
 
   rowHeight() { return parseFloat(getComputedStyle(document.documentElement).getPropertyValue("--row")) || 38; },
 
-  paint(glide) {
+  // `isScrolled`: rows came into view, and those that were there say the same.
+  paint(glide, isScrolled) {
     const height = this.rowHeight();
     const box = this.box.getBoundingClientRect();
     this.box.style.height = this.rows.length * height + "px";
@@ -142,15 +144,18 @@ const table = {
       const group = this.rows[i];
       let node = this.nodes.get(group.id);
       if (node && node.group !== group) { node.remove(); node = null; }
+      const isSame = node && isScrolled && this.seen.has(group.id);
       if (!node) {
         node = makeRow(group);
         this.nodes.set(group.id, node);
         this.box.append(node);
       }
       seen.add(group.id);
+      if (isSame) continue;
       place(node, i);
       fillRow(node, group);
     }
+    this.seen = seen;
     for (const [id, node] of this.nodes) {
       if (seen.has(id)) continue;
       // The focused row stays, or the keyboard would lose its place on scrolling.

@@ -101,6 +101,27 @@ fn a_filter_leaves_rows_out_and_moves_none() {
         ");
 }
 
+/// Rows that come ahead of their tick are shown with it, and those of a broken stream are not.
+#[test]
+fn rows_are_shown_with_their_tick() {
+    run(r"
+        const view = { key: 'r', title: 'R/s', shape: 'rate', place: 'headline' };
+        const groups = [[0, null, '', [0]], [1, 0, 'a', [1]], [2, 0, 'b', [2]]];
+        const full = () => model.full({ groups, lines: [], process: [], server: {}, schema: [], views: [view], number: 0, at_ms: 0 });
+        const shown = () => [1, 2].map((id) => model.groups.get(id).row[0]);
+        const tick = (rows) => model.tick({ gone: [], new: [], rows, number: 1, at_ms: 1, process: 0 });
+        full();
+        model.ahead.push([[1, [10]]]);
+        assert.deepEqual(shown(), [1, 2]);
+        tick([[2, [20]]]);
+        assert.deepEqual(shown(), [10, 20]);
+        model.ahead.push([[1, [77]]]);
+        full();
+        tick([]);
+        assert.deepEqual(shown(), [1, 2]);
+        ");
+}
+
 /// Refusals are one column, and a rate has its limit beside it.
 #[test]
 fn what_is_refused_is_one_column() {

@@ -1,11 +1,15 @@
 //! The stream of events.
 
+use std::collections::HashSet;
 use std::io::Read;
 use std::time::Instant;
 
+use futures_util::StreamExt;
 use serde_json::Value;
 
-use super::{Connection, PATIENCE, World};
+use super::super::events;
+use super::super::sampler::Sampler;
+use super::{Connection, PATIENCE, Program, World};
 
 /// Reads events from a chunked answer.
 pub(super) struct Events {
@@ -108,6 +112,40 @@ fn the_first_event_is_everything() {
         tick["gone"].as_array().filter(|gone| !gone.is_empty()).cloned()
     });
     assert_eq!(gone, [id]);
+}
+
+/// All rows that changed come once, in parts: a page would parse all in one long pause.
+#[tokio::test]
+async fn rows_of_many_tenants_come_in_parts() {
+    const TENANTS: usize = 2_500;
+    let program = Program::new();
+    let sampler = Sampler::new(program.shown());
+    let path = |n| format!("/tenant{n}");
+    let make = |n| program.tree.create(&path(n)).expect("room");
+    let tenants: Vec<_> = (0..TENANTS).map(make).collect();
+    sampler.tick();
+    let mut ticks = sampler.subscribe().expect("not closed");
+    for tenant in &tenants {
+        tenant.add(program.jobs, 1);
+    }
+    sampler.tick();
+    let event = ticks.recv().await.expect("a tick").event.expect("the same metrics");
+    let parts = events::parts(event).map(|part| part.expect("not withdrawn"));
+    let text = parts.collect::<Vec<_>>().await.concat();
+    let text = String::from_utf8(text).expect("UTF-8");
+    let of = |event: &str| {
+        let (name, data) = event.split_once("\ndata: ").expect("data");
+        let data: Value = serde_json::from_str(data).expect("JSON");
+        let rows = if name == "event: tick" { data["rows"].clone() } else { data };
+        let rows = rows.as_array().expect("rows").clone();
+        (name.to_owned(), rows.into_iter().map(|row| row[0].as_u64()).collect::<Vec<_>>())
+    };
+    let events: Vec<_> = text.trim_end().split("\n\n").map(of).collect();
+    let sizes: Vec<_> = events.iter().map(|(name, rows)| (name.as_str(), rows.len())).collect();
+    // And the root.
+    assert_eq!(sizes, [("event: rows", 1000), ("event: rows", 1000), ("event: tick", 501)]);
+    let ids: HashSet<_> = events.iter().flat_map(|(_, rows)| rows).collect();
+    assert_eq!(ids.len(), TENANTS + 1);
 }
 
 #[test]

@@ -40,7 +40,7 @@ pub(super) fn sentences(tracks: &[&Track], case: Case<'_>) -> Vec<Said> {
         let say = |tense: Tense, of_rest: Option<Tense>| {
             let [verb, figures] = spoken(first, tense, views);
             let more = of_rest.map_or(String::new(), |tense| {
-                let verb = rest().next().map(|of| verb_of(&of.finding, views, tenants > 2, tense));
+                let verb = rest().next().map(|of| verb_of(&of.finding, tenants > 2, tense));
                 format!("; {} more {}", tenants - 1, verb.unwrap_or_default())
             });
             [format!(" {verb}{figures}{more}."), format!(" {verb}{more}.")]
@@ -98,10 +98,10 @@ fn spoken(track: &Track, tense: Tense, views: &Views) -> [String; 2] {
         Some(level) => of_level(finding, level, views),
         None => figures(finding, views),
     };
-    [verb_of(finding, views, false, tense).to_owned(), figures]
+    [verb_of(finding, false, tense).to_owned(), figures]
 }
 
-fn verb_of(finding: &Finding, views: &Views, is_plural: bool, tense: Tense) -> &'static str {
+fn verb_of(finding: &Finding, is_plural: bool, tense: Tense) -> &'static str {
     let [one, many, past, past_many] = match finding.kind {
         VerdictKind::Bursts => ["bursts", "burst", "burst", "burst"],
         VerdictKind::Takes => ["takes most", "take most", "took most", "took most"],
@@ -110,7 +110,9 @@ fn verb_of(finding: &Finding, views: &Views, is_plural: bool, tense: Tense) -> &
         VerdictKind::FindsLess => ["finds less", "find less", "found less", "found less"],
         VerdictKind::GetsLess => ["gets less", "get less", "got less", "got less"],
         VerdictKind::Refused => ["is refused", "are refused", "was refused", "were refused"],
-        VerdictKind::Stalls if views.delays(finding.view) => ["waits", "wait", "waited", "waited"],
+        VerdictKind::Throttled => {
+            ["is throttled", "are throttled", "was throttled", "were throttled"]
+        }
         VerdictKind::Stalls => {
             ["waits for room", "wait for room", "waited for room", "waited for room"]
         }
@@ -155,9 +157,7 @@ fn figures(finding: &Finding, views: &Views) -> String {
         VerdictKind::Refused => {
             format!(" {} times a second: {noun}{}", count(amount), of_limit(finding, views))
         }
-        VerdictKind::Stalls if views.delays(view) => {
-            format!(": {noun}{}", of_limit(finding, views))
-        }
+        VerdictKind::Throttled => format!(": {noun}{}", of_limit(finding, views)),
         VerdictKind::Stalls => format!(": {} of the last 10{NBSP}s", percent(amount)),
         VerdictKind::Unknown => String::new(),
     }

@@ -70,8 +70,8 @@ fn remedy(
         (VerdictKind::Refused, "over_rate_per_s") => {
             Some(rate(requests.max(rate_limit.unwrap_or(0.0)) * 1.2))
         }
-        (VerdictKind::Stalls, "over_rate_per_s") => Some(rate(rate_limit? * 2.0)),
-        (VerdictKind::Refused | VerdictKind::Stalls, "over_cpu_per_s") => {
+        (VerdictKind::Throttled, "over_rate_per_s") => Some(rate(rate_limit? * 2.0)),
+        (VerdictKind::Refused | VerdictKind::Throttled, "over_cpu_per_s") => {
             Some(cpu(cpu_limit? * 2.0))
         }
         (VerdictKind::Takes, "cpu_cores") => {
@@ -235,11 +235,11 @@ mod tests {
     /// Who is refused is never proposed less than it may have, and who takes from others no more.
     #[test]
     fn a_remedy_is_on_the_right_side_of_the_limit() {
-        use VerdictKind::{Bursts, Refused, Stalls, Takes};
+        use VerdictKind::{Bursts, Refused, Takes, Throttled};
         let over = |requests| proposed(Refused, "over_rate_per_s", 0.0, [requests, 1000.0]);
         assert_eq!(over(2000.0), "rate=2400/s");
         assert_eq!(over(340.0), "rate=1200/s", "refused in a part of the second");
-        let waits = proposed(Stalls, "over_rate_per_s", 0.0, [100.0, 100.0]);
+        let waits = proposed(Throttled, "over_rate_per_s", 0.0, [100.0, 100.0]);
         assert_eq!(waits, "rate=200/s", "more requests wait than are counted");
         let takes = |limit| proposed(Takes, "requests_per_s", 0.0, [8000.0, limit]);
         assert_eq!([0.0, 1000.0].map(takes), ["rate=4000/s", "rate=500/s"]);

@@ -1,4 +1,11 @@
 //! Which tenants are at a limit, and who shares that limit.
+//!
+//! What a level's own limit refuses is counted at that level alone, so it is known who takes most
+//! of the limit, but not which of the others was refused. Counting it in the group that asked as
+//! well would give every group a second counter for each limit above it, even in trees without such
+//! limits. A program that wants to know counts in the tenant that it turns away and shows that as
+//! a view that [`lacks`](crate::View::lacks) what is limited, as the cache does with
+//! its memory; who asks while a level's rate is used up is refused in proportion to what it asks.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::iter::successors;
@@ -24,7 +31,6 @@ struct Short {
 
 impl Scene<'_> {
     /// Returns the groups that a limit refuses or keeps waiting, through no fault but their own.
-    /// What a level's own limit refuses is not counted by the groups below it.
     pub(super) fn refused(&self) -> Vec<Finding> {
         let mut found = Vec::new();
         for &row in &self.levels {
@@ -35,9 +41,8 @@ impl Scene<'_> {
         for &row in &self.tenants {
             let most = self.most_of(row, Role::Refusals).filter(|(_, n)| *n > 0.0);
             let most = most.map(|(view, n)| self.refusal(row, view, n));
-            let waits = most.as_ref().is_some_and(|of| of.kind == VerdictKind::Stalls);
             let stall = |(view, part)| self.finding(row, VerdictKind::Stalls, view, part, 0.0);
-            found.extend(self.stall(row).filter(|_| !waits).map(stall));
+            found.extend(self.stall(row).map(stall));
             found.extend(most);
         }
         found
@@ -46,7 +51,7 @@ impl Scene<'_> {
     fn refusal(&self, row: usize, view: usize, amount: f64) -> Finding {
         let limit = self.views.refusing(view).and_then(|limit| self.figure(row, limit));
         let kind = match self.views.delays(view) {
-            true => VerdictKind::Stalls,
+            true => VerdictKind::Throttled,
             false => VerdictKind::Refused,
         };
         self.finding(row, kind, view, amount, limit.unwrap_or(f64::NAN))

@@ -18,25 +18,30 @@ fn who_is_at_its_own_limit_harms_nobody() {
     assert!(server.seconds(5, &[busy(10.0), busy(10.0), less]).is_empty(), "noise");
 }
 
-/// Where requests over their rate wait, nothing is refused, however often they ask.
+/// Where requests over their rate wait, they are throttled and not refused, however often they ask.
 #[test]
 fn what_waits_for_its_rate_is_not_refused() {
     let mut server = Server::delaying(["/lim", "/also", "/calm"]);
     server.remedy = Some(std::sync::Arc::new(|of| Some(format!("{:?} {}", of.kind, of.view))));
-    let over = |over_rate| Second { over_rate, rate: Some(100.0), stalled: 0.3, ..busy(100.0) };
+    let over = |over_rate| Second { over_rate, rate: Some(100.0), ..busy(100.0) };
     let calm = busy(100.0);
     let said = server.seconds(1, &[over(132.0), calm, calm]);
     assert!(said.is_empty(), "found once: {said:?}");
     let said = server.seconds(2, &[over(132.0), calm, calm]);
-    assert_eq!(said, ["/lim waits: over its rate of 100/s."]);
-    assert_eq!(server.docs()[0].remedy.as_deref(), Some("Stalls over"));
+    assert_eq!(said, ["/lim is throttled: over its rate of 100/s."]);
+    assert_eq!(server.docs()[0].remedy.as_deref(), Some("Throttled over"));
     let said = server.seconds(2, &[over(132.0), over(9.0), calm]);
-    assert_eq!(said, ["/lim waits: over its rate of 100/s; 1 more waits."]);
+    assert_eq!(said, ["/lim is throttled: over its rate of 100/s; 1 more is throttled."]);
     assert_eq!(
         server.seconds(1, &[calm; 3]),
-        ["/lim waited: over its rate of 100/s; 1 more waited."]
+        ["/lim was throttled: over its rate of 100/s; 1 more was throttled."]
     );
     assert!(!server.views.docs().any(|doc| doc.key == "over" && doc.is_refusal));
+    // Waiting for room is something else.
+    let both = Second { stalled: 0.2, ..over(9.0) };
+    let said = server.seconds(9, &[calm, both, calm]);
+    let room = "/also waits for room: 20 % of the last 10 s.";
+    assert_eq!(said, ["/also is throttled: over its rate of 100/s.", room]);
 }
 
 #[test]
