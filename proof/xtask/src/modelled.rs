@@ -9,11 +9,12 @@ use std::path::Path;
 use crate::repo::Repo;
 use crate::tidy::{Finding, orderings};
 
-const CORE: [&str; 4] = [
+const CORE: [&str; 5] = [
     "crates/submeter-sys/src/",
     "crates/submeter-percpu/src/",
     "crates/submeter-events/src/",
     "crates/submeter/src/",
+    "crates/submeter-alloc/src/",
 ];
 const EXECUTED: &str = "proof/modelled/executed.txt";
 const ARGUED: &str = "proof/modelled/argued.txt";
