@@ -87,7 +87,8 @@ pub(crate) struct BenchArgs {
     /// With --serve: with a limit on this tenant
     #[arg(long, value_name = "TENANT", hide = true, requires = "serve")]
     pub(crate) limited: Vec<String>,
-    /// Enters a world and measures in it what standard input asks for, for the table worlds
+    /// Enters a world first; without --serve, measures in it what standard input asks for, for the
+    /// table worlds
     #[arg(long, value_name = "WORLD", hide = true)]
     pub(crate) world: Option<String>,
     /// Measures the one named table in this process, on behalf of the process that started it,

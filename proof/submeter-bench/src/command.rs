@@ -76,6 +76,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
 
 /// Does what the process of a table asks of a process that it starts; returns whether it was asked.
 fn on_behalf(args: &BenchArgs) -> Result<bool, Failure> {
+    if let Some(world) = &args.world {
+        bench::enter(world).map_err(|e| Failure::new(format_args!("--world: {e}")))?;
+    }
     if let Some(groups) = args.weigh {
         let bytes = match args.quotas {
             None => bench::measure_memory(groups),
@@ -88,8 +91,8 @@ fn on_behalf(args: &BenchArgs) -> Result<bool, Failure> {
     } else if let Some(threads) = args.serve {
         let served = bench::serve(threads, !args.plain, &args.limited);
         served.map_err(|e| Failure::new(format_args!("cannot serve: {e}")))?;
-    } else if let Some(world) = &args.world {
-        bench::measure_in(world).map_err(|e| Failure::new(format_args!("--world: {e}")))?;
+    } else if args.world.is_some() {
+        bench::measure_in_world().map_err(|e| Failure::new(format_args!("--world: {e}")))?;
     } else {
         return Ok(false);
     }

@@ -7,7 +7,8 @@
 //! The time between intervals (*outside*) is mostly waiting, and is charged to no group. It
 //! contains CPU time that the kernel's answer does not separate, such as the way into a wait and
 //! back. How much each outside time uses is learned where the intervals had no wait, and assumed
-//! where one had. In that case the kernel's answer still bounds the intervals from both sides. The
+//! where one had: as much as those used on average, or, if they used all of their time, all of it,
+//! however long it was. The kernel's answer still bounds the intervals from both sides. The
 //! distance from the reported value to the further bound is added to the bound of all errors. The
 //! kernel is then queried more often, so that the next interval of this kind begins with an answer
 //! and has no such error.
@@ -54,6 +55,14 @@ const SOONER: u64 = 4;
 /// query.
 const MUCH_NS: u64 = TRUST_NS / 8;
 
+/// CPU time from which an outside time counts as work that takes differently long each time. The
+/// way into a wait and back takes less, and about as long each time, so that an average says more
+/// than the time that passed, which may contain a wait.
+const WORK_NS: u64 = LONG_NS / 4;
+
+/// More than any outside time uses: all of the time that passes there.
+const ALL_NS: u64 = u64::MAX;
+
 /// The kind of time that a query of the kernel's clock ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ends {
@@ -79,7 +88,7 @@ pub(super) struct Intervals {
     /// How much of the time since then was outside, and in how many parts.
     outside_ticks: u64,
     outside: u64,
-    /// CPU time of each outside time, when last known.
+    /// CPU time of each outside time, when last known; [`ALL_NS`] if none of them waited.
     outside_ns: u64,
     /// Number of coming outside times that end with a query.
     asks: u32,
@@ -231,7 +240,10 @@ impl Intervals {
                 self.error_ns += (most_ns - taken_for_ns).max(taken_for_ns - least_ns);
                 self.wary = WARY;
             }
-            Some(each_ns) if each_ns < MUCH_NS => self.outside_ns = each_ns,
+            Some(each_ns) if each_ns < MUCH_NS => {
+                let is_all = each_ns >= WORK_NS && more_ns + more_ns / 16 >= outside_ns;
+                self.outside_ns = if is_all { ALL_NS } else { each_ns };
+            }
             Some(_) => {}
         }
         if may_have_waited {

@@ -77,9 +77,13 @@ fn waiting_costs_no_cpu_time() {
 #[cfg(not(miri))]
 #[test]
 fn preempted_intervals_sum_up_stress() {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     // More threads than CPUs, all computing: each is preempted every few milliseconds.
+    let threads = 2 * std::thread::available_parallelism().map_or(2, usize::from);
+    let preempted = AtomicU64::new(0);
     std::thread::scope(|scope| {
-        for _ in 0..4 {
+        for _ in 0..threads {
             scope.spawn(|| {
                 for mut clock in clocks() {
                     let (start, oracle) = (clock.now_ns(), thread_cpu_ns());
@@ -98,9 +102,21 @@ fn preempted_intervals_sum_up_stress() {
                     let name = clock.source().name();
                     assert!(off < truth / 20 + 2_000_000, "{name}: {sum} against {truth}");
                 }
+                // Relaxed: read after the joins.
+                preempted.fetch_add(preemptions().unwrap_or(1), Ordering::Relaxed);
             });
         }
     });
+    assert_ne!(preempted.into_inner(), 0, "no thread was preempted");
+}
+
+/// Returns how often the calling thread was preempted; `None` if the system does not say.
+#[cfg(not(miri))]
+fn preemptions() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/thread-self/status").ok()?;
+    let mut lines = status.lines();
+    let count = lines.find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"))?;
+    count.trim().parse().ok()
 }
 
 /// Intervals that begin after waits sum up to the kernel's answer.

@@ -436,23 +436,30 @@ mod tests {
         const RUNS: u64 = if cfg!(miri) { 50 } else { 20_000 };
         let tree = tree();
         let (observation, switches) = counting();
-        let over = AtomicBool::new(false);
+        let (over, changes) = (AtomicBool::new(false), AtomicU64::new(0));
+        let mut runs = 0;
         std::thread::scope(|scope| {
             for _ in 0..2 {
-                // Relaxed: it ends the loop.
+                // Relaxed, and below: it ends the loop.
                 let is_over = || over.load(Ordering::Relaxed);
+                let changes = &changes;
                 scope.spawn(move || {
                     while !is_over() {
-                        drop(observe(|_| None))
+                        drop(observe(|_| None));
+                        changes.fetch_add(1, Ordering::Relaxed);
                     }
                 });
             }
-            (0..RUNS).for_each(|_| tree.root().run(|| ()));
+            // Observers have come and gone meanwhile.
+            while runs < RUNS || changes.load(Ordering::Relaxed) < 2 {
+                tree.root().run(|| ());
+                runs += 1;
+            }
             // Relaxed: as above.
             over.store(true, Ordering::Relaxed);
         });
         // Relaxed: this thread counts.
-        assert_eq!(switches.load(Ordering::Relaxed), 2 * RUNS);
+        assert_eq!(switches.load(Ordering::Relaxed), 2 * runs);
         drop(observation);
     }
 

@@ -1,7 +1,7 @@
 //! Schedules and arguments that once broke what the documentation promises.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use submeter::refs::{RcuArc, pin};
@@ -27,10 +27,15 @@ fn creates_and_snapshots_do_not_deadlock_stress() {
     let (tree, _) = counting(2);
     let only = tree.create("/only").expect("room");
     let (done, finished) = mpsc::channel();
-    for snapshots in [true, false] {
+    let counts = [(); 2].map(|()| Arc::new(AtomicU64::new(0)));
+    for (own, snapshots) in [true, false].into_iter().enumerate() {
         let (tree, only, done) = (tree.clone(), only.clone(), done.clone());
+        let [own, other] = [own, 1 - own].map(|at| Arc::clone(&counts[at]));
         std::thread::spawn(move || {
-            for _ in 0..2_000 {
+            // Until the other thread has done the same beside this one. Relaxed: it ends the loop.
+            while own.fetch_add(1, Ordering::Relaxed) < 2_000
+                || other.load(Ordering::Relaxed) < 2_000
+            {
                 if snapshots {
                     assert_eq!(tree.snapshot().groups().len(), 2);
                 } else {

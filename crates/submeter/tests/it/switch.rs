@@ -259,8 +259,9 @@ fn groups_of_several_trees_nest() {
 fn switches_sum_up_to_a_threads_cpu_time_stress() {
     let f = fixture();
     // With more threads than CPUs, each is preempted and migrated every few milliseconds.
+    let threads = 2 * std::thread::available_parallelism().map_or(2, usize::from);
     let used: u64 = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..4)
+        let threads: Vec<_> = (0..threads)
             .map(|_| {
                 scope.spawn(|| {
                     let _outer = f.tree.root().enter();

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use submeter::{Bytes, Charge, Group, LimitError, Quota, Schema, Tree};
 
+use crate::witness::Witness;
+
 /// Longer than any machine takes for what should happen at once.
 const LONG: Duration = Duration::from_secs(30);
 
@@ -349,13 +351,16 @@ fn waiting_threads_are_all_served_stress() {
     let rounds = if cfg!(miri) { 3 } else { 1500 };
     let groups = ["/a", "/b"].map(|path| tree.create(path).expect("a group"));
     groups[0].set_limit(memory, Some(70));
-    let held = AtomicU64::new(0);
+    let (held, witness) = (AtomicU64::new(0), Witness::new());
     std::thread::scope(|scope| {
         for thread in 0..4 {
-            let (group, held) = (&groups[thread % 2], &held);
+            let (group, held, witness) = (&groups[thread % 2], &held, &witness);
             scope.spawn(move || {
                 let mut rng = fastrand::Rng::with_seed(thread as u64);
-                for _ in 0..rounds {
+                for n in (0..).take_while(|&n| witness.goes_on(n, rounds)) {
+                    if n % 64 == 0 {
+                        witness.met(group.pressure(memory).some.total > Duration::ZERO);
+                    }
                     let n = rng.u64(1..=70);
                     let charge =
                         group.charge_blocking(memory, n, LONG).expect("everybody is served");
@@ -369,6 +374,7 @@ fn waiting_threads_are_all_served_stress() {
             });
         }
     });
+    witness.assert_met();
     assert_eq!(tree.root().usage(memory).current, 0);
     assert_eq!(tree.root().usage(memory).refused, 0, "to wait is not to be refused");
 }

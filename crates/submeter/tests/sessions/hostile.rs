@@ -2,7 +2,7 @@
 //! turns, panics, observers that constantly come and go.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::stop::StopOnDrop;
 use crate::support::{CYCLES, Counters, Fixture, fixture, one, work};
@@ -161,6 +161,8 @@ fn a_requests_values_are_of_one_moment_stress() {
     let requests = [&f.b, f.tree.root()].map(|group| Request::group(group, alike.clone()));
     let session = open(&f, 16, requests.into());
     let done = AtomicBool::new(false);
+    // The value that the last read found, and whether a later one found another.
+    let (mut last, mut met) = (None, cfg!(miri));
     let torn = std::thread::scope(|scope| {
         let _stopping = StopOnDrop(&done);
         for _ in 0..3 {
@@ -171,16 +173,28 @@ fn a_requests_values_are_of_one_moment_stress() {
                 }
             });
         }
-        (0..READS).find_map(|_| {
+        let begun = Instant::now();
+        for read in 0.. {
+            if read >= READS && (met || begun.elapsed() > Duration::from_secs(60)) {
+                break;
+            }
             let torn = |counts: &&RequestCounts| {
                 let values = counts.values();
                 values.iter().any(|value| *value != values[0])
                     || counts.running_ns() != counts.enabled_ns()
             };
-            session.counts().iter().find(torn).cloned()
-        })
+            let counts = session.counts();
+            let found = counts.iter().find(torn).cloned();
+            if found.is_some() {
+                return found;
+            }
+            let now = counts[0].values()[0];
+            met |= last.replace(now).is_some_and(|last| last != now);
+        }
+        None
     });
     assert!(torn.is_none(), "{torn:?}");
+    assert!(met, "no thread switched meanwhile");
 }
 
 /// A thread-local value that works and switches when it is dropped.

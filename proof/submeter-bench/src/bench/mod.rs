@@ -40,7 +40,7 @@ pub(crate) use machine::Machine;
 pub(crate) use part::{Part, record};
 pub(crate) use perf::charged;
 pub(crate) use rstat::{Trace, write_totals};
-pub(crate) use worlds::measure_in;
+pub(crate) use worlds::{enter, measure_in_world};
 
 /// A table that can be measured. Its definition explains it.
 #[derive(Debug)]

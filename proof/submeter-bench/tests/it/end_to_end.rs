@@ -11,7 +11,8 @@ use submeter_program::{TempFile, text};
 
 use super::BENCH;
 
-const OURS: [&str; 3] = ["submeter", "submeter_limited", "submeter_plain"];
+const OURS: [&str; 4] =
+    ["submeter", "submeter_no_perf_events", "submeter_limited", "submeter_plain"];
 const THEIRS: [&str; 2] = ["memcached", "memcached_stats"];
 
 /// One tenant with a thousand items, where what is measured is not what is tested.

@@ -125,16 +125,25 @@ fn rcuslot_exchanges_its_contents() {
 fn rcuslot_stress_frees_every_version_once() {
     let living = Arc::new(AtomicUsize::new(0));
     let slot = RcuSlot::new(Alive::new(&living));
-    let stop = AtomicBool::new(false);
+    let (stop, witness) = (AtomicBool::new(false), Witness::new());
     thread::scope(|scope| {
         let _stopping = StopOnDrop(&stop);
         for _ in 0..2 {
             scope.spawn(|| {
+                let mut looks = 0;
                 // Relaxed: only the flag itself matters.
                 while !stop.load(Ordering::Relaxed) {
                     let guard = pin();
                     let seen = slot.peek(&guard);
+                    looks += 1;
+                    if looks % 16 == 0 {
+                        // Where both share a CPU, only now does the other one come.
+                        thread::yield_now();
+                    }
                     let kept = slot.load(&guard);
+                    // A version went while this thread looked at it.
+                    let both = seen.zip(kept.as_ref());
+                    witness.met(both.is_some_and(|(seen, kept)| !std::ptr::eq(&*seen, &**kept)));
                     let twice = seen.and_then(RcuBorrow::try_get);
                     [&kept, &twice].into_iter().flatten().for_each(|one| one.look());
                     seen.iter().for_each(|one| one.look());
@@ -142,11 +151,12 @@ fn rcuslot_stress_frees_every_version_once() {
                 }
             });
         }
-        for round in 0..ROUNDS {
+        for round in (0..).take_while(|&n| witness.goes_on(n, ROUNDS as u64)) {
             let old = if round % 8 == 0 { slot.take() } else { slot.replace(Alive::new(&living)) };
             old.iter().for_each(|one| one.look());
         }
     });
+    witness.assert_met();
     drop(slot);
     wait_for(&living, 0);
 }
@@ -154,9 +164,7 @@ fn rcuslot_stress_frees_every_version_once() {
 #[test]
 fn rcuslot_taken_and_alone_has_no_loader_stress() {
     let witness = Witness::new();
-    // On a single CPU, only a preemption within a few nanoseconds lets them meet.
-    witness.met(thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1));
-    for _ in (0..).take_while(|&n| witness.goes_on(n, ROUNDS as u64 / 20)) {
+    for n in (0..).take_while(|&n| witness.goes_on(n, ROUNDS as u64 / 20)) {
         let slot = RcuSlot::new(RcuArc::new(AtomicBool::new(false)));
         let begun = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -164,6 +172,10 @@ fn rcuslot_taken_and_alone_has_no_loader_stress() {
                 // Relaxed: only the time of the start matters.
                 begun.store(true, Ordering::Relaxed);
                 let kept = slot.load(&pin());
+                if n % 2 == 1 {
+                    // Where both share a CPU, only now does the other one come.
+                    thread::yield_now();
+                }
                 // Relaxed: the taker's conclusion alone orders this.
                 assert!(kept.is_none_or(|kept| !kept.load(Ordering::Relaxed)), "closed in use");
             });

@@ -7,10 +7,11 @@ use std::thread;
 
 use crate::rcuref::count::{Count, DEAD, MAXREF, NOREF, Notice, RELEASED, SATURATED, TOLERANCE};
 use crate::rcuref::{RcuRef, pin};
+use crate::witness::Witness;
 
 const THREADS: u32 = 4;
 /// Capacities shrink under Miri, which runs about a thousand times slower.
-const ROUNDS: u32 = if cfg!(miri) { 8 } else { 2_000 };
+const ROUNDS: u64 = if cfg!(miri) { 8 } else { 2_000 };
 
 fn unexpected(notice: Notice) {
     panic!("told of misuse where there was none: {notice:?}");
@@ -49,23 +50,31 @@ fn rcuref_1_exactly_one_put_returns_true_stress() {
 }
 
 /// Runs `puts` on several threads at once, with each thread's number, on a count of `refs`
-/// references. `puts` returns how many puts were the last one; exactly one must be.
+/// references. `puts` returns how many puts were the last one; exactly one must be, and not that of
+/// the same thread each time: otherwise the threads do not meet.
 fn one_put_wins(refs: u32, puts: impl Fn(u32, &Count) -> u32 + Sync) {
-    for _ in 0..ROUNDS {
+    let (witness, winners) = (Witness::new(), AtomicU32::new(0));
+    for _ in (0..).take_while(|&n| witness.goes_on(n, ROUNDS)) {
         let (count, wins, start) = (Count::new(refs), AtomicU32::new(0), spinning(THREADS));
         thread::scope(|scope| {
             for thread in 0..THREADS {
                 let (count, wins, start, puts) = (&count, &wins, &start, &puts);
+                let winners = &winners;
                 scope.spawn(move || {
                     start();
-                    // Relaxed: read after the joins.
-                    wins.fetch_add(puts(thread, count), Ordering::Relaxed);
+                    let won = puts(thread, count);
+                    // Relaxed, both: read after the joins.
+                    wins.fetch_add(won, Ordering::Relaxed);
+                    winners.fetch_or(won.min(1) << thread, Ordering::Relaxed);
                 });
             }
         });
         // Relaxed: after the joins.
         assert_eq!((wins.load(Ordering::Relaxed), count.word()), (1, DEAD));
+        // Relaxed: as above.
+        witness.met(winners.load(Ordering::Relaxed).count_ones() > 1);
     }
+    witness.assert_met();
 }
 
 /// Returns a function that lets `threads` threads through together.
@@ -231,9 +240,18 @@ fn rcuref_excess_puts_stress() {
 
 #[test]
 fn rcuref_revival_stress() {
-    one_put_wins(1, |thread, count| match thread {
+    one_put_wins(1, |number, count| match number {
         0 => u32::from(count.put(unexpected)),
-        _ => (0..4).map(|_| u32::from(count.get(unexpected) && count.put(unexpected))).sum(),
+        _ => (0..4)
+            .map(|_| {
+                let got = count.get(unexpected);
+                if number % 2 == 1 {
+                    // Where all share a CPU, only now does another one come.
+                    thread::yield_now();
+                }
+                u32::from(got && count.put(unexpected))
+            })
+            .sum(),
     });
 }
 

@@ -46,15 +46,17 @@ enum Variant {
     MemcachedStats,
     Memcached,
     Submeter,
+    SubmeterNoPerfEvents,
     SubmeterLimited,
     SubmeterPlain,
 }
 
 impl Variant {
-    const ALL: [Variant; 5] = [
+    const ALL: [Variant; 6] = [
         Variant::MemcachedStats,
         Variant::Memcached,
         Variant::Submeter,
+        Variant::SubmeterNoPerfEvents,
         Variant::SubmeterLimited,
         Variant::SubmeterPlain,
     ];
@@ -64,6 +66,7 @@ impl Variant {
             Variant::MemcachedStats => "memcached_stats",
             Variant::Memcached => "memcached",
             Variant::Submeter => "submeter",
+            Variant::SubmeterNoPerfEvents => "submeter_no_perf_events",
             Variant::SubmeterLimited => "submeter_limited",
             Variant::SubmeterPlain => "submeter_plain",
         }
@@ -75,7 +78,7 @@ impl Variant {
 
     /// Returns whether it counts by tenant.
     fn counts_tenants(self) -> bool {
-        matches!(self, Variant::MemcachedStats | Variant::Submeter | Variant::SubmeterLimited)
+        !matches!(self, Variant::Memcached | Variant::SubmeterPlain)
     }
 }
 

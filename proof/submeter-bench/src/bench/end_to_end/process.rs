@@ -102,6 +102,7 @@ fn submeter(variant: Variant, threads: &str, workload: &Workload) -> io::Result<
     let mut command = Command::new(env::current_exe()?);
     command.args(["--serve", threads]);
     match variant {
+        Variant::SubmeterNoPerfEvents => _ = command.args(["--world", "no_perf_events"]),
         Variant::SubmeterPlain => _ = command.arg("--plain"),
         Variant::SubmeterLimited => {
             workload.names().for_each(|name| _ = command.args(["--limited", name]));

@@ -112,15 +112,22 @@ impl Child {
     }
 }
 
-/// Enters the world of this name, reports what it finds there, and takes the samples that standard
-/// input asks for until that ends.
+/// Enters the world of this name.
 ///
 /// # Errors
-/// There is no such world, it lacks something, or a measurement lacks something.
-pub(crate) fn measure_in(name: &str) -> io::Result<()> {
+/// There is no such world, or it lacks something.
+pub(crate) fn enter(name: &str) -> io::Result<()> {
     let world = World::named(name);
     let world = world.ok_or_else(|| io::Error::other(format!("there is no world {name}")))?;
-    world.enter().map_err(io::Error::other)?;
+    world.enter().map_err(io::Error::other)
+}
+
+/// Reports what this process finds in its world, and takes the samples that standard input asks
+/// for until that ends.
+///
+/// # Errors
+/// A measurement lacks something.
+pub(crate) fn measure_in_world() -> io::Result<()> {
     let answer = |line: &dyn fmt::Display| {
         let mut out = io::stdout().lock();
         writeln!(out, "{line}").and_then(|()| out.flush())

@@ -22,7 +22,7 @@ use crate::row::{Param, Params};
 use child::{Ask, Child, Said};
 use operations::Operation;
 
-pub(crate) use child::measure_in;
+pub(crate) use child::{enter, measure_in_world};
 
 const TABLE: &str = "worlds";
 /// The variant that is not a world: it is measured in the first available one.
