@@ -98,6 +98,58 @@ impl From<AdmissionError> for Refusal {
     }
 }
 
+/// Takes a refusal out of a box, whether it is in there as itself or as one of the three errors:
+/// for programs whose functions return boxed errors. Any other error stays in its box.
+///
+/// # Examples
+/// ```
+/// use submeter::{Bytes, Group, Quota, Refusal, Schema, Tree};
+///
+/// type Boxed = Box<dyn std::error::Error + Send + Sync>;
+///
+/// fn serve(tenant: &Group, memory: Quota<Bytes>, request: &str) -> Result<String, Boxed> {
+///     let bytes: u64 = request.parse()?;
+///     let _held = tenant.try_charge(memory, bytes)?;
+///     Ok("OK".to_owned())
+/// }
+///
+/// fn answer(tenant: &Group, memory: Quota<Bytes>, request: &str) -> Result<String, Boxed> {
+///     serve(tenant, memory, request).or_else(|error| {
+///         let refusal = Refusal::try_from(error)?; // any other error ends the connection
+///         Ok(format!("ERR {refusal}"))
+///     })
+/// }
+///
+/// let mut schema = Schema::builder();
+/// let memory = schema.quota::<Bytes>("memory", "Memory held");
+/// let tree = Tree::new(schema.build()?)?;
+/// let acme = tree.create("/acme")?;
+/// acme.set_limit(memory, Some(10));
+/// assert_eq!(answer(&acme, memory, "10")?, "OK");
+/// assert!(answer(&acme, memory, "11")?.starts_with("ERR 11 more of memory would exceed"));
+/// assert!(answer(&acme, memory, "many").is_err());
+/// # Ok::<(), Boxed>(())
+/// ```
+impl TryFrom<Box<dyn Error + Send + Sync>> for Refusal {
+    type Error = Box<dyn Error + Send + Sync>;
+
+    fn try_from(error: Box<dyn Error + Send + Sync>) -> Result<Refusal, Self::Error> {
+        let error = match error.downcast::<Refusal>() {
+            Ok(refusal) => return Ok(*refusal),
+            Err(error) => error,
+        };
+        let error = match error.downcast::<LimitError>() {
+            Ok(error) => return Ok(Refusal::Limit(*error)),
+            Err(error) => error,
+        };
+        let error = match error.downcast::<RateError>() {
+            Ok(error) => return Ok(Refusal::Rate(*error)),
+            Err(error) => error,
+        };
+        error.downcast::<AdmissionError>().map(|error| Refusal::Admission(*error))
+    }
+}
+
 /// For the tenant: it says nothing about other groups.
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
