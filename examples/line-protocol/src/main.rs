@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use submeter::admission::Admission;
 use submeter::switch::{Counted, InGroup};
 use submeter::{Bytes, Charge, Count, Counter, Group, Killed, LimitError, Metrics, Nanoseconds};
-use submeter::{Quota, RateLimit, Refusal, Schema, Tree, limits};
+use submeter::{Quota, RateLimit, Refusal, Tree, limits};
 use submeter_http::Dashboard;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -119,18 +119,14 @@ async fn read_line(connection: &mut Connection) -> io::Result<Option<String>> {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut schema = Schema::builder();
-    let keys: Keys = schema.declare();
-    let tree = Tree::new(schema.build()?)?;
+    let (tree, keys) = Tree::with_metrics::<Keys>()?;
     for (_, limited) in limits::parse_lines(TENANTS)? {
         let tenant = tree.create(&limited.path)?;
         tenant.set_limit(keys.memory, limited.limits.memory);
         tenant.set_rate(keys.requests, limited.limits.rate)?;
         tenant.set_limit(keys.in_flight, Some(100));
     }
-    // Fewer than the runtime has workers, or none would ever wait for a place.
-    let turns = std::thread::available_parallelism()?.get() - 1;
-    let turns = Admission::new(turns.max(1) as u32);
+    let turns = Admission::for_cpus();
     let server = Arc::new(Server { tree, keys, turns, items: Mutex::default() });
 
     let page = Dashboard::new("lines", &server.tree);
