@@ -259,7 +259,7 @@ impl Dashboard {
     /// Lets clients delete tenants: `DELETE /api/group?path=`, with the header `X-Submeter: 1`,
     /// [kills](submeter::Group::kill_subtree) the group and everything below it, calls `purge` for
     /// each, the group itself last, and waits up to ten seconds for requests in flight. The answer
-    /// is 200 if all are released, 202 with what still holds them, or 404.
+    /// is 200 if all are released, 202 with what still holds them, 404, or 409 for the root.
     ///
     /// `purge` drops what the program keeps for the tenant, with its charges, under the lock that
     /// requests hold when they store: see [Kill, purge, wait](submeter::guide::lifetimes). For

@@ -135,6 +135,7 @@ impl<F: Future> Grouped<F> {
     /// this ends with its tenant, whether it reads, works or writes to a client that does not read.
     ///
     /// A killed group's future is polled no more, not even once. Without a group it is only awaited.
+    /// Costs a lock of the group at each poll, beside the two switches.
     ///
     /// # Examples
     /// ```
