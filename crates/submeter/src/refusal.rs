@@ -53,6 +53,54 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// Takes a refusal out of a box, whether it is in there as itself or as one of the three errors:
+    /// for programs whose functions return boxed errors.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Bytes, Group, Quota, Refusal, Schema, Tree};
+    ///
+    /// type Boxed = Box<dyn std::error::Error + Send + Sync>;
+    ///
+    /// fn serve(tenant: &Group, memory: Quota<Bytes>, request: &str) -> Result<String, Boxed> {
+    ///     let bytes: u64 = request.parse()?;
+    ///     let _held = tenant.try_charge(memory, bytes)?;
+    ///     Ok("OK".to_owned())
+    /// }
+    ///
+    /// fn answer(tenant: &Group, memory: Quota<Bytes>, request: &str) -> Result<String, Boxed> {
+    ///     serve(tenant, memory, request).or_else(|error| {
+    ///         let refusal = Refusal::downcast(error)?; // any other error ends the connection
+    ///         Ok(format!("ERR {refusal}"))
+    ///     })
+    /// }
+    ///
+    /// let mut schema = Schema::builder();
+    /// let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// let acme = tree.create("/acme")?;
+    /// acme.set_limit(memory, Some(10));
+    /// assert_eq!(answer(&acme, memory, "10")?, "OK");
+    /// assert!(answer(&acme, memory, "11")?.starts_with("ERR 11 more of memory would exceed"));
+    /// assert!(answer(&acme, memory, "many").is_err());
+    /// # Ok::<(), Boxed>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns any other error in its box.
+    pub fn downcast(
+        error: Box<dyn Error + Send + Sync>,
+    ) -> Result<Refusal, Box<dyn Error + Send + Sync>> {
+        error
+            .downcast::<Refusal>()
+            .map(|refusal| *refusal)
+            .or_else(|error| error.downcast::<LimitError>().map(|error| Refusal::Limit(*error)))
+            .or_else(|error| error.downcast::<RateError>().map(|error| Refusal::Rate(*error)))
+            .or_else(|error| {
+                error.downcast::<AdmissionError>().map(|error| Refusal::Admission(*error))
+            })
+    }
+
     /// Returns the whole text, for logs. Not for tenants: it names others.
     pub fn detail(&self) -> impl fmt::Display + '_ {
         Detail(self)

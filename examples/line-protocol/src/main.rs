@@ -9,13 +9,12 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use submeter::admission::Admission;
 use submeter::switch::{Counted, InGroup};
-use submeter::{Bytes, Charge, Count, Counter, Group, LimitError, Metrics, Nanoseconds, Quota};
-use submeter::{RateLimit, Refusal, Schema, Tree, limits};
-use submeter_http::{Dashboard, StatusCode};
+use submeter::{Bytes, Charge, Count, Counter, Group, Killed, LimitError, Metrics, Nanoseconds};
+use submeter::{Quota, RateLimit, Refusal, Tree, limits};
+use submeter_http::Dashboard;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -58,10 +57,8 @@ impl Server {
         };
         connection.get_mut().set_group(&tenant, self.keys.received, self.keys.sent);
         tenant.add(self.keys.received, connection.buffer().len() as u64); // read with the login
-        tokio::select! {
-            ended = self.requests(&mut connection, &tenant).in_group(&tenant) => ended,
-            () = tenant.killed() => Ok(()), // whether the connection reads or writes
-        }
+        let served = self.requests(&mut connection, &tenant).in_group(&tenant);
+        served.until_killed().await.unwrap_or(Ok(())) // whether it reads or writes
     }
 
     async fn requests(&self, connection: &mut Connection, tenant: &Group) -> io::Result<()> {
@@ -96,11 +93,8 @@ impl Server {
         Ok(match line.splitn(3, ' ').collect::<Vec<_>>()[..] {
             ["set", key, value] => {
                 let bytes = (key.len() + value.len()) as u64;
-                let charge = match items.get_mut(key) {
-                    // One that is replaced needs room for the difference alone.
-                    Some((_, old)) => old.resize(bytes).map(|()| old.split(bytes))?,
-                    None => tenant.try_charge(self.keys.memory, bytes)?,
-                };
+                let old = items.get_mut(key).map(|(_, charge)| charge);
+                let charge = tenant.try_charge_replacing(self.keys.memory, bytes, old)?;
                 items.insert(key.to_owned(), (value.to_owned(), charge));
                 "+OK\n".to_owned()
             }
@@ -110,15 +104,9 @@ impl Server {
         })
     }
 
-    async fn delete(self: Arc<Server>, path: String) -> (StatusCode, String) {
-        let Some(Ok(killed)) = self.tree.get(&path).map(|tenant| tenant.kill()) else {
-            return (StatusCode::NOT_FOUND, "no such tenant\n".to_owned());
-        };
-        self.items.lock().expect("no panic").remove(killed.path()); // after the kill
-        match tokio::time::timeout(Duration::from_secs(10), killed.released()).await {
-            Ok(()) => (StatusCode::OK, "deleted\n".to_owned()),
-            Err(_) => (StatusCode::ACCEPTED, format!("{}\n", killed.holders())),
-        }
+    /// Drops a killed tenant's items, which gives their memory back.
+    fn purge(&self, killed: &Killed) {
+        self.items.lock().expect("no panic").remove(killed.path());
     }
 }
 
@@ -131,23 +119,19 @@ async fn read_line(connection: &mut Connection) -> io::Result<Option<String>> {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut schema = Schema::builder();
-    let keys: Keys = schema.declare();
-    let tree = Tree::new(schema.build()?)?;
+    let (tree, keys) = Tree::with_metrics::<Keys>()?;
     for (_, limited) in limits::parse_lines(TENANTS)? {
         let tenant = tree.create(&limited.path)?;
         tenant.set_limit(keys.memory, limited.limits.memory);
         tenant.set_rate(keys.requests, limited.limits.rate)?;
         tenant.set_limit(keys.in_flight, Some(100));
     }
-    // Fewer than the runtime has workers, or none would ever wait for a place.
-    let turns = std::thread::available_parallelism()?.get() - 1;
-    let turns = Admission::new(turns.max(1) as u32);
+    let turns = Admission::for_cpus();
     let server = Arc::new(Server { tree, keys, turns, items: Mutex::default() });
 
     let page = Dashboard::new("lines", &server.tree);
     let deleting = Arc::clone(&server);
-    let page = page.on_delete(move |path| Arc::clone(&deleting).delete(path));
+    let page = page.deletes(move |killed| deleting.purge(killed));
     let at = |n: usize, address: &str| std::env::args().nth(n).unwrap_or(address.to_owned());
     let clients = TcpListener::bind(at(1, "127.0.0.1:7080")).await?;
     let operator = TcpListener::bind(at(2, "127.0.0.1:7081")).await?;

@@ -117,7 +117,7 @@ fn clients_that_do_not_read_hold_no_place() {
     assert_eq!(server.client("trial").ask("get a"), "-");
 
     let answer = server.operate("DELETE", "/api/group?path=/acme");
-    assert!(answer.ends_with("\r\n\r\ndeleted\n"), "{answer}");
+    assert!(answer.ends_with("\r\n\r\ndeleted /acme\n"), "{answer}");
     for client in &mut slow {
         // What was on its way, and then the end.
         let _ = client.0.read_to_end(&mut Vec::new());
@@ -125,5 +125,5 @@ fn clients_that_do_not_read_hold_no_place() {
     }
     assert_eq!((server.metric("memory_bytes", "/"), server.metric("in_flight", "/")), (0, 0));
     assert!(server.client("acme").ask("get a").starts_with("-ERR begin with"));
-    assert!(server.operate("DELETE", "/api/group?path=/acme").ends_with("no such tenant\n"));
+    assert!(server.operate("DELETE", "/api/group?path=/acme").ends_with("no group \"/acme\"\n"));
 }

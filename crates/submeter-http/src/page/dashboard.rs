@@ -9,8 +9,9 @@ use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use submeter::export::Export;
-use submeter::{Schema, Tree};
+use submeter::{Killed, Schema, Tree};
 
+use super::deletion;
 use super::panel::Panel;
 use super::token::Token;
 use super::views::Views;
@@ -255,12 +256,43 @@ impl Dashboard {
         Dashboard { token: Some(token), ..self }
     }
 
+    /// Lets clients delete tenants: `DELETE /api/group?path=`, with the header `X-Submeter: 1`,
+    /// [kills](submeter::Group::kill_subtree) the group and everything below it, calls `purge` for
+    /// each, the group itself last, and waits up to ten seconds for requests in flight. The answer
+    /// is 200 if all are released, 202 with what still holds them, 404, or 409 for the root.
+    ///
+    /// `purge` drops what the program keeps for the tenant, with its charges, under the lock that
+    /// requests hold when they store: see [Kill, purge, wait](submeter::guide::lifetimes). For
+    /// answers of your own, use [`on_delete`](Dashboard::on_delete).
+    ///
+    /// # Examples
+    /// ```
+    /// use std::collections::HashMap;
+    /// use std::sync::{Arc, Mutex};
+    /// use submeter::{Charge, Schema, Tree};
+    /// use submeter_http::Dashboard;
+    ///
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let items = Arc::new(Mutex::new(HashMap::<String, Charge>::new())); // by path
+    /// let dashboard = Dashboard::new("service", &tree)
+    ///     .deletes(move |killed| drop(items.lock().unwrap().remove(killed.path())));
+    /// # let _ = dashboard;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn deletes(self, purge: impl Fn(&Killed) + Send + Sync + 'static) -> Dashboard {
+        let (tree, purge) = (self.tree.clone(), Arc::new(purge));
+        self.on_delete(move |path| {
+            let purge = Arc::clone(&purge);
+            deletion::kill_purge_wait(tree.clone(), path, move |killed| purge(killed))
+        })
+    }
+
     /// Lets clients delete groups: `DELETE /api/group?path=`, with the header `X-Submeter: 1`, gets
     /// the answer of `delete` for the path. It runs to its end even if the client hangs up. Without
     /// it nothing here changes the tree.
     ///
-    /// The path is as the client sent it. Only the program knows what belongs to a tenant beside
-    /// its group, so the program deletes both.
+    /// The path is as the client sent it. [`deletes`](Dashboard::deletes) has the usual answers.
     ///
     /// # Examples
     /// ```

@@ -1,8 +1,8 @@
 //! Waiting for a place, and holding one.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -86,6 +86,42 @@ impl Admitted {
     /// ```
     pub fn set_cost(&mut self, cost: u64) {
         self.cost = cost;
+    }
+
+    /// Waits for the future's end, but holds the place only until the future first has to wait: for
+    /// work and the write of its answer in one. A client that does not read then keeps no place.
+    ///
+    /// Work that waits for something else in its middle loses its place there. Hold the place by
+    /// hand for such work.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::admission::Admission;
+    /// use submeter::{Schema, Tree};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let turns = Admission::new(1);
+    /// let request = async {
+    ///     assert_eq!(turns.in_flight(), 1); // here it works
+    ///     tokio::task::yield_now().await; // here its client does not read
+    ///     assert_eq!(turns.in_flight(), 0);
+    ///     "answered"
+    /// };
+    /// assert_eq!(turns.acquire(tree.root()).await?.until_pending(request).await, "answered");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn until_pending<F: Future>(self, future: F) -> F::Output {
+        let mut future = pin!(future);
+        let mut place = Some(self);
+        poll_fn(|context| {
+            let polled = future.as_mut().poll(context);
+            place = None;
+            polled
+        })
+        .await
     }
 }
 

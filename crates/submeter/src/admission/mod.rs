@@ -246,6 +246,15 @@ impl Admission {
         Admission::builder(limit).build()
     }
 
+    /// Makes a queue for work that keeps CPUs busy on a runtime with a worker for each CPU, as tokio
+    /// has by default: with one place fewer than there are CPUs, and at least one. With as many
+    /// places as workers [nothing would wait](self#fewer-places-than-workers), so no turns be taken.
+    #[must_use]
+    pub fn for_cpus() -> Admission {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        Admission::new(u32::try_from(cpus - 1).unwrap_or(u32::MAX).max(1))
+    }
+
     /// Starts a builder, for queues that need more than a limit.
     ///
     /// # Examples

@@ -3,6 +3,8 @@
 //! **Begin here** with [a server that has a protocol of its own][whole]: all of it in one program.
 //! Read the chapters when you need them.
 //!
+//! Your server exists already? [Where each line goes](existing_server).
+//!
 //! 1. [First steps](first_steps): a schema, a tree, groups, updates; the words that all chapters
 //!    use.
 //! 2. [Kinds](kinds): counter, gauge, histogram, quota or rate?
@@ -35,5 +37,5 @@ macro_rules! chapters {
 
 chapters! {
     first_steps kinds reads limits answers group_switch lifetimes
-    group_travel heap exporting testing costs platforms
+    existing_server group_travel heap exporting testing costs platforms
 }

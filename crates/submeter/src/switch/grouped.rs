@@ -1,7 +1,8 @@
 //! A value that works in a group whenever it is polled.
 
 use std::fmt;
-use std::pin::Pin;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
@@ -125,6 +126,47 @@ impl<T> Grouped<T> {
     #[cfg(feature = "rayon")]
     pub(crate) fn take(self) -> (T, Option<Group>) {
         self.kept.take()
+    }
+}
+
+impl<F: Future> Grouped<F> {
+    /// Waits for the future's end, or for the [kill](Group::kill) of its group: `None` then, and
+    /// the future is dropped in the group, whatever it was waiting for. A connection served like
+    /// this ends with its tenant, whether it reads, works or writes to a client that does not read.
+    ///
+    /// A killed group's future is polled no more, not even once. Without a group it is only awaited.
+    /// Costs a lock of the group at each poll, beside the two switches.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::switch::InGroup;
+    /// use submeter::{Schema, Tree};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let tree = Tree::new(Schema::builder().build()?)?;
+    /// let web = tree.get_or_create("/acme/web")?;
+    /// assert_eq!(async { 17 }.in_group(&web).until_killed().await, Some(17));
+    ///
+    /// let connection = std::future::pending::<()>().in_group(&web);
+    /// let served = tokio::spawn(connection.until_killed());
+    /// tokio::task::yield_now().await; // it waits for its client
+    /// let killed = web.kill()?;
+    /// drop(web);
+    /// assert_eq!(served.await?, None);
+    /// killed.await;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn until_killed(self) -> Option<F::Output> {
+        let group = self.group().cloned();
+        let mut killed = pin!(group.as_ref().map(Group::killed));
+        let mut future = pin!(self);
+        poll_fn(|context| match killed.as_mut().as_pin_mut().map(|killed| killed.poll(context)) {
+            Some(Poll::Ready(())) => Poll::Ready(None),
+            _ => future.as_mut().poll(context).map(Some),
+        })
+        .await
     }
 }
 

@@ -197,6 +197,35 @@ impl Tree {
         Tree::builder(schema).build()
     }
 
+    /// Creates a tree whose groups have one set of metrics, and returns it with their keys.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Bytes, Count, Counter, Metrics, Quota, Tree};
+    ///
+    /// #[derive(Metrics)]
+    /// struct Keys {
+    ///     /// Requests answered
+    ///     answered: Counter<Count>,
+    ///     /// Memory held
+    ///     memory: Quota<Bytes>,
+    /// }
+    ///
+    /// let (tree, keys) = Tree::with_metrics::<Keys>()?;
+    /// tree.root().inc(keys.answered);
+    /// let held = tree.root().try_charge(keys.memory, 4096)?;
+    /// # drop(held);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`new`](Tree::new), and whatever a schema refuses.
+    pub fn with_metrics<M: Metrics>() -> Result<(Tree, M), Error> {
+        let mut schema = Schema::builder();
+        let keys = schema.declare();
+        Ok((Tree::new(schema.build().map_err(Error::schema)?)?, keys))
+    }
+
     /// Returns a builder for a tree with custom bounds.
     #[must_use]
     pub fn builder(schema: Schema) -> TreeBuilder {

@@ -1,10 +1,13 @@
 //! The router in another program's router, without a server.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode, Version};
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tower::ServiceExt;
 
@@ -120,6 +123,36 @@ async fn nothing_is_deleted_unless_the_program_asks() {
     assert_eq!(gone, (200, "gone\n".to_owned()));
     assert!(program.tree.get("/acme").is_none());
     assert_eq!(ask(&app, "DELETE", "/api/group", &meant).await.0, 400);
+}
+
+/// A group goes with all below it, once nothing of theirs is stored; the answer says what holds on.
+#[tokio::test(start_paused = true)]
+async fn a_deletion_kills_purges_and_waits() {
+    let program = Program::new();
+    let (tree, meant) = (program.tree.clone(), [HOST, ("x-submeter", "1")]);
+    let stored = Arc::new(Mutex::new(BTreeMap::new()));
+    for path in ["/acme", "/acme/web", "/busy"] {
+        let group = tree.get_or_create(path).expect("a legal path");
+        let charge = group.try_charge(program.disk, 7).expect("no limit");
+        stored.lock().insert(path.to_owned(), charge);
+    }
+    let (seen, purged) = (tree.clone(), Arc::clone(&stored));
+    let app = router(Dashboard::new("program", &tree).deletes(move |killed| {
+        assert!(seen.get(killed.path()).is_none(), "killed before its purge");
+        drop(purged.lock().remove(killed.path()));
+    }));
+    let delete = |path: &str| format!("/api/group?path={path}");
+    let gone = ask(&app, "DELETE", &delete("/acme"), &meant).await;
+    assert_eq!(gone, (200, "deleted /acme\n".to_owned()));
+    assert_eq!(stored.lock().keys().collect::<Vec<_>>(), ["/busy"]);
+    assert_eq!(tree.root().usage(program.disk).current, 7);
+
+    let request = tree.get("/busy").expect("it lives");
+    let (status, held) = ask(&app, "DELETE", &delete("/busy"), &meant).await;
+    assert!(status == 202 && held.starts_with("/busy: "), "{status} {held}");
+    assert!(stored.lock().is_empty() && request.is_killed());
+    assert_eq!(ask(&app, "DELETE", &delete("/busy"), &meant).await.0, 404);
+    assert_eq!(ask(&app, "DELETE", &delete("/"), &meant).await.0, 409);
 }
 
 #[tokio::test]

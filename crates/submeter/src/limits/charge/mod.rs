@@ -138,6 +138,53 @@ impl Group {
         Ok(Charge { group: self.clone(), key: quota.key, amount: n })
     }
 
+    /// Charges `n` for an item that takes the place of another, whose charge is `old`: only the
+    /// difference needs room. `old` is then empty, to be dropped with its item. Without one, or if
+    /// it is of another group or quota, this is [`try_charge`](Group::try_charge), and `old` stays
+    /// as it is. Costs about as much as a charge.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::collections::HashMap;
+    /// use submeter::{Bytes, Schema, Tree};
+    ///
+    /// let mut schema = Schema::builder();
+    /// let memory = schema.quota::<Bytes>("memory", "Memory held");
+    /// let tree = Tree::new(schema.build()?)?;
+    /// let acme = tree.create("/acme")?;
+    /// acme.set_limit(memory, Some(100));
+    ///
+    /// let mut items = HashMap::new();
+    /// for bytes in [60, 90, 10] {
+    ///     let old = items.get_mut("key").map(|(_, charge)| charge);
+    ///     let charge = acme.try_charge_replacing(memory, bytes, old)?;
+    ///     items.insert("key", (vec![0; bytes as usize], charge));
+    ///     assert_eq!(acme.usage(memory).current, bytes);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`try_charge`](Group::try_charge); `old` then still holds what it held.
+    ///
+    /// # Panics
+    /// When the quota is of another tree's schema.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn try_charge_replacing<U: Unit>(
+        &self,
+        quota: Quota<U>,
+        n: u64,
+        old: Option<&mut Charge>,
+    ) -> Result<Charge, LimitError> {
+        match old {
+            Some(old) if old.group == *self && old.key == quota.key => {
+                old.resize(n)?;
+                Ok(old.split(n))
+            }
+            _ => self.try_charge(quota, n),
+        }
+    }
+
     /// Charges `n` to this group and every ancestor, whatever their limits: for what has happened
     /// already, and for callers that cannot refuse. While a limit is exceeded nothing else is
     /// granted below it, unless it is [soft](LimitMode::Soft).
