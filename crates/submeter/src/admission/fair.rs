@@ -45,7 +45,7 @@ use submeter_percpu::LimitMode;
 use submeter_percpu::slots::Line;
 
 use super::error::Why;
-use super::parts::{Asked, Average, Bounds, Effects, Kept, Outcome, Pace, Untaken, Used};
+use super::parts::{Asked, Average, Bounds, Effects, Kept, Outcome, Pace, Recent, Untaken, Used};
 use crate::tree::group::Group;
 use order::Place;
 
@@ -92,6 +92,7 @@ pub(super) struct Fair {
     nodes: Vec<Node>,
     free: Vec<usize>,
     places: HashMap<u64, usize, RandomState>,
+    recent: Recent,
     next_number: u64,
     next_turn: u64,
     /// How many nodes have a limit.
@@ -185,6 +186,7 @@ impl Fair {
             nodes: vec![Node::default()],
             free: Vec::new(),
             places: HashMap::default(),
+            recent: Recent::default(),
             next_number: 0,
             next_turn: 0,
             limited: 0,
