@@ -3,11 +3,11 @@
 //! Each group whose work waits or is in flight has a **node**. Its parent's node keeps, in
 //! **virtual time**, how far each child has got: what it used, divided by its weight. The child
 //! that has got least far goes next, at each level from the root down. The virtual time of a level
-//! is the position of the last child that went. A newcomer starts one turn behind that time. Time
-//! in which it wanted nothing earns it no credit, and groups made for one request each do not keep
-//! those that have had a turn from their next one. It is behind by a turn, at whatever cost a turn
-//! has while it waits, not by a fixed amount. Work that waits in a group itself contends with the
-//! group's children, as one child of the usual weight.
+//! is the position of the last child that went. A group that returns starts there: time in which it
+//! wanted nothing earns it no credit. A newcomer starts one turn behind, so that groups made for one
+//! request each do not keep those that have had a turn from their next one. It is behind by a turn,
+//! at whatever cost a turn has while it waits, not by a fixed amount. Work that waits in a group
+//! itself contends with the group's children, as one child of the usual weight.
 //!
 //! The cost of work is known when it ends. Until then it counts for what work of its group cost on
 //! average, or of the nearest group above in which some has ended, so that a group cannot take all
@@ -45,7 +45,7 @@ use submeter_percpu::LimitMode;
 use submeter_percpu::slots::Line;
 
 use super::error::Why;
-use super::parts::{Asked, Average, Bounds, Effects, Kept, Outcome, Pace, Untaken, Used};
+use super::parts::{Asked, Average, Bounds, Effects, Kept, Outcome, Pace, Recent, Untaken, Used};
 use crate::tree::group::Group;
 use order::Place;
 
@@ -92,6 +92,7 @@ pub(super) struct Fair {
     nodes: Vec<Node>,
     free: Vec<usize>,
     places: HashMap<u64, usize, RandomState>,
+    recent: Recent,
     next_number: u64,
     next_turn: u64,
     /// How many nodes have a limit.
@@ -185,6 +186,7 @@ impl Fair {
             nodes: vec![Node::default()],
             free: Vec::new(),
             places: HashMap::default(),
+            recent: Recent::default(),
             next_number: 0,
             next_turn: 0,
             limited: 0,

@@ -23,8 +23,9 @@ struct Level {
     /// Whether it could be admitted, and whether what waits in the group itself could.
     was_ready: bool,
     own_was_ready: bool,
-    /// Whether it is a newcomer without a turn so far.
+    /// Whether it is a newcomer without a turn so far, and whether it ever had one.
     is_new: bool,
+    had_turn: bool,
     /// By how much the group's own part was moved on for its places and for its usage, and which no
     /// end has taken.
     untaken: [i128; 2],
@@ -110,6 +111,7 @@ impl Naive {
             was_ready: false,
             own_was_ready: false,
             is_new: false,
+            had_turn: false,
             untaken: [0; 2],
             average: None,
             turn: None,
@@ -238,7 +240,7 @@ impl Naive {
             if !fair.knows(self.group(at)) {
                 self.0[at].all.ended_at = self.0[self.0[at].up].now;
                 let level = &mut self.0[at];
-                (level.is_new, level.untaken) = (true, [0; 2]);
+                (level.is_new, level.untaken) = (!level.had_turn, [0; 2]);
                 (level.average, level.turn) = (None, None);
             }
         }
@@ -285,10 +287,11 @@ impl Naive {
             let off = fair.tolerance(node) + ROUNDING;
             assert!(at - least <= off, "another has used less");
             let now = self.0[up].now.max(at);
-            if let Some(child) = child.map(|child| &mut self.0[child])
-                && std::mem::take(&mut child.is_new)
-            {
-                child.all.ended_at += now - (at - debit);
+            if let Some(child) = child.map(|child| &mut self.0[child]) {
+                child.had_turn = true;
+                if std::mem::take(&mut child.is_new) {
+                    child.all.ended_at += now - (at - debit);
+                }
             }
             let level = &mut self.0[up];
             level.now = now;

@@ -1,8 +1,10 @@
 //! What enters and leaves the line, and the averages that it keeps.
 
+use std::collections::HashSet;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use foldhash::fast::RandomState;
 use submeter_percpu::LimitMode;
 
 use super::error::Why;
@@ -68,6 +70,31 @@ pub(super) struct State {
     pub(super) mode: LimitMode,
     pub(super) overdrafts: u64,
     pub(super) waiting: usize,
+}
+
+/// The most groups that are remembered as having had a turn: some hundred kilobytes.
+pub(super) const RECENT_MAX: usize = 1 << 14;
+
+/// The groups that had a turn and then wanted nothing: the latest [`RECENT_MAX`], or at least half
+/// of them. Ids alone: it keeps no group.
+#[derive(Default)]
+pub(super) struct Recent {
+    /// The newer ones, which replace the older ones once there are enough of them.
+    halves: [HashSet<u64, RandomState>; 2],
+}
+
+impl Recent {
+    pub(super) fn add(&mut self, id: u64) {
+        self.halves[0].insert(id);
+        if self.halves[0].len() == RECENT_MAX / 2 {
+            self.halves.swap(0, 1);
+            self.halves[0].clear();
+        }
+    }
+
+    pub(super) fn has(&self, id: u64) -> bool {
+        self.halves.iter().any(|half| half.contains(&id))
+    }
 }
 
 /// The average interval between two ends may always grow to twice this.
@@ -157,6 +184,19 @@ impl Untaken {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Of more groups than it has room for, it remembers the latest, and never more than its bound.
+    #[test]
+    fn the_latest_turns_are_remembered() {
+        let mut recent = Recent::default();
+        for id in 0..4 * RECENT_MAX as u64 {
+            recent.add(id);
+            let latest = id.saturating_sub(RECENT_MAX as u64 / 2 - 1)..=id;
+            assert!(recent.has(id) && recent.has(*latest.start()), "{latest:?}");
+            assert!(recent.halves.iter().map(HashSet::len).sum::<usize>() <= RECENT_MAX);
+        }
+        assert!(!recent.has(0) && !recent.has(2 * RECENT_MAX as u64));
+    }
 
     /// An average of ends that cost nothing can still grow.
     ///

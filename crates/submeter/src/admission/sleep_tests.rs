@@ -216,6 +216,21 @@ fn fair_a_sleeper_delays_no_more_than_a_worker() {
     }
 }
 
+/// A tenant that returns gets the next place that becomes free.
+///
+/// Each time, it started a turn behind, as if it had never come before, and the heavy tenant went
+/// first once more.
+#[test]
+fn fair_a_tenant_that_returns_gets_the_next_place() {
+    // At another moment of a heavy piece each time.
+    let comes = Comes::Each(Duration::from_micros(12_300));
+    let light = Tenant { comes, ..Tenant::new("/light", 0, 2 * MS, 2 * MS) };
+    let heavy = Tenant::new("/heavy", 32, MS / 2, MS / 2);
+    let found = simulate(&[light, heavy], 1, 1, 10 * SECOND);
+    let later = found[0].latencies[1..].iter().max().expect("it came again");
+    assert!(*later <= 2 * MS + MS / 2, "{later:?}: it waits for what is in flight");
+}
+
 /// Work that sleeps has eight places for each place of work that does not.
 #[test]
 fn fair_sleepers_have_eight_places_for_each() {

@@ -118,7 +118,8 @@ impl Fair {
         // The recursion is no deeper than groups are.
         let up = group.parent().map_or(ROOT, |parent| self.node(parent, watch));
         let kept = watch(group).map(|ticket| Kept { group: group.clone(), ticket });
-        let place = Place { at: self.nodes[up].now, is_new: true, ..Place::default() };
+        let is_new = !self.recent.has(group.id());
+        let place = Place { at: self.nodes[up].now, is_new, ..Place::default() };
         let node = Node { id: group.id(), up, kept, place, ..Node::default() };
         self.nodes[up].below += 1;
         let at = self.free.pop().unwrap_or(self.nodes.len());
@@ -364,6 +365,10 @@ impl Fair {
         let node = std::mem::take(&mut self.nodes[at]);
         self.nodes[node.up].below -= 1;
         self.places.remove(&node.id);
+        // A killed group does not come again.
+        if node.kept.is_some() && !node.place.is_new {
+            self.recent.add(node.id);
+        }
         self.effects.let_go.extend(node.kept);
         self.free.push(at);
         if self.places.is_empty() {

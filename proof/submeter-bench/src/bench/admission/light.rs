@@ -35,6 +35,8 @@ const TIME: Duration = Duration::from_millis(60);
 enum Variant {
     Alone,
     NoQueue,
+    /// The same, but the heavy tenant has one client: nothing is handed from one to the next.
+    OneClient,
     Semaphore,
     SemaphorePerTenant,
     Submeter,
@@ -45,14 +47,19 @@ enum Variant {
 impl Variant {
     /// Returns the number of the heavy tenant's clients.
     fn clients(self) -> usize {
-        if self == Variant::Alone { 0 } else { CLIENTS }
+        match self {
+            Variant::Alone => 0,
+            Variant::OneClient => 1,
+            _ => CLIENTS,
+        }
     }
 }
 
-fn variants(submeter: &'static str) -> [(&'static str, Variant); 6] {
+fn variants(submeter: &'static str) -> [(&'static str, Variant); 7] {
     [
         ("alone", Variant::Alone),
         ("no_queue", Variant::NoQueue),
+        ("one_client", Variant::OneClient),
         ("tokio_semaphore", Variant::Semaphore),
         ("semaphore_per_tenant", Variant::SemaphorePerTenant),
         (submeter, Variant::Submeter),
@@ -172,6 +179,9 @@ impl Heavy {
     /// request took since it arrived, and for how much of that time it was kept from a CPU.
     fn beside(&self, mut request: impl FnMut(Instant) -> (Duration, Option<Duration>)) -> Seen {
         thread::sleep(BEFORE);
+        // A tenant's first turn is a turn later than each one after.
+        request(Instant::now());
+        thread::sleep(INTERVAL);
         let us = |time: Duration| time.as_secs_f64() * 1e6;
         // Relaxed, here and below: a statistic.
         let (begun, before) = (Instant::now(), self.done.load(Ordering::Relaxed));

@@ -25,7 +25,7 @@ impl Door {
     /// Makes a request of a tenant act once it is admitted; tenant 1 is the light one.
     async fn pass_task(&self, tenant: usize, group: &Group, act: impl Future<Output = ()>) {
         match self.variant {
-            Variant::Alone | Variant::NoQueue => act.await,
+            Variant::Alone | Variant::NoQueue | Variant::OneClient => act.await,
             Variant::Semaphore | Variant::SemaphorePerTenant => {
                 let _permit = self.semaphore(tenant).acquire().await.expect("it is open");
                 act.await;

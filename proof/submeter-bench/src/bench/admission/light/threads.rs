@@ -29,7 +29,7 @@ impl Door {
         act: impl FnOnce() -> T,
     ) -> T {
         match self.variant {
-            Variant::Alone | Variant::NoQueue => act(),
+            Variant::Alone | Variant::NoQueue | Variant::OneClient => act(),
             Variant::Semaphore | Variant::SemaphorePerTenant => {
                 let acquire = self.semaphore(tenant).acquire();
                 let _permit = runtime.handle().block_on(acquire).expect("it is open");
