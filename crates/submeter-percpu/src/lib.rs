@@ -92,4 +92,4 @@ pub use rates::{
 #[cfg(not(loom))]
 pub use seq_latch::SeqLatch;
 #[cfg(not(loom))]
-pub use storage::{Area, Block, Word};
+pub use storage::{Area, Block};

@@ -42,7 +42,6 @@ fn inert_sequences_refuse() -> bool {
             inert.add(at, 2),
             inert.add_packed(at, 2),
             inert.add_within(at, 2, 7),
-            inert.add_marked_within(at, 2, 7, marks.as_ptr(), 0),
             inert.add_carry(at, 2).exit() != Some(Exit::Outside),
             inert.add_marked(at, 2, marks.as_ptr(), 0).exit() != Some(Exit::Outside),
             inert.gated().add_while::<1>(at, &raw const none),

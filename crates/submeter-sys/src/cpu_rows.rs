@@ -66,12 +66,11 @@ impl CpuRows {
     /// marks, which begin `MARKS_AT` bytes into each row; a line is `index / LINE_WORDS`. Returns
     /// whether it was done.
     ///
-    /// Costs five instructions more than [`Rseq::add_marked_within`] on its own, but four registers
-    /// less, which is worth more than five instructions when it is inlined into a caller with
-    /// values of its own.
+    /// Costs some instructions more than if the addresses were computed beforehand, but four
+    /// registers less, which is worth more when it is inlined into a caller with values of its own.
     ///
     /// # Safety
-    /// The same as [`Rseq::add_marked_within`], for that word and the word of marks that it names
+    /// The same as [`Rseq::add_marked`], for that word and the word of marks that it names
     /// in each row.
     ///
     /// # Ordering

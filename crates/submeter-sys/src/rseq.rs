@@ -347,28 +347,6 @@ impl Rseq {
         unsafe { arch::add_within(self.offset(), self.cpus, word, n, mask) }
     }
 
-    /// The same as [`add_within`](Rseq::add_within), but adds only while bit `bit % 64` of the
-    /// running CPU's `marks` word is set, tested in the same sequence.
-    ///
-    /// # Safety
-    /// The same as [`add_marked`](Rseq::add_marked).
-    #[inline(always)]
-    #[must_use]
-    pub unsafe fn add_marked_within(
-        self,
-        word: *mut i64,
-        n: i64,
-        mask: u64,
-        marks: *const u64,
-        bit: u32,
-    ) -> bool {
-        if has_no_area(self.offset()) {
-            return false;
-        }
-        // SAFETY: 1. The caller's promise.
-        unsafe { arch::add_marked_within(self.offset(), self.cpus, word, n, mask, marks, bit) }
-    }
-
     /// Registers the calling thread if libc does not, once per thread. Returns whether the thread
     /// can run sequences now. Meant for the cold path after [`Exit::Outside`]. Does not allocate; a
     /// signal handler may call it.

@@ -51,13 +51,6 @@ impl Backend {
     pub fn reason(self) -> &'static str {
         &self.probe.reason
     }
-
-    /// Returns whether updates are restartable sequences, which cost about a plain add each; the
-    /// fallback costs a locked instruction.
-    #[must_use]
-    pub fn is_restartable(self) -> bool {
-        self.probe.rseq().is_some()
-    }
 }
 
 /// Writes one line with the name and the reason.

@@ -159,6 +159,5 @@ pub use tree::flusher::{Flusher, FlusherBuilder};
 pub use tree::group::creation::OnCreate;
 pub use tree::group::{Group, WhenKilled};
 pub use tree::killed::Killed;
-pub use tree::metric_handle::MetricHandle;
 pub use tree::tree::{GROUPS_MAX_DEFAULT, Tree, TreeBuilder};
 pub use visible::{Visible, is_hidden, visible};

@@ -47,10 +47,6 @@ sequence!(/// `add_marked`
 sequence!(/// `add_within`
     submeter_codegen_add_within(rseq: Rseq, word: *mut i64, n: i64, mask: u64) -> bool
     = rseq.add_within(word, n, mask));
-sequence!(/// `add_marked_within`
-    submeter_codegen_add_marked_within(
-        rseq: Rseq, word: *mut i64, n: i64, mask: u64, marks: *const u64, bit: u32) -> bool
-    = rseq.add_marked_within(word, n, mask, marks, bit));
 sequence!(/// `add_indexed_within`
     submeter_codegen_add_indexed_within(rows: &CpuRows, index: u32, n: i64, mask: u64) -> bool
     = rows.add_marked_within::<MARKS_AT>(index, n, mask));

@@ -3,7 +3,7 @@
 
 use submeter::counter::PercpuCounter;
 use submeter::refs::{PercpuArc, PercpuRef};
-use submeter::{Bytes, Count, Counter, Gauge, Group, MetricHandle};
+use submeter::{Bytes, Count, Counter, Gauge, Group};
 use submeter_percpu::Block;
 
 /// `Group::add`
@@ -20,14 +20,6 @@ pub fn submeter_codegen_update_group_add(group: &Group, counter: Counter<Count>,
 #[inline(never)]
 pub fn submeter_codegen_update_group_adjust(group: &Group, gauge: Gauge<Bytes>, delta: i64) {
     group.adjust(gauge, delta);
-}
-
-/// `MetricHandle::add`
-// SAFETY: 1. No other symbol has this name: only this package begins one so.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub fn submeter_codegen_update_bound_add(bound: &MetricHandle<'_, Counter<Count>>, n: u64) {
-    bound.add(n);
 }
 
 /// `PercpuCounter::add`

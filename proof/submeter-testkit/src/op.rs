@@ -108,15 +108,13 @@ type Row = ([u32; 3], fn(&mut Draw<'_>) -> Op);
 /// sources, kill one group in a thousand steps and a subtree in 160,000, and leave flushes to a
 /// flusher.
 const OPS: &[Row] = &[
-    ([8, 1_600, 272_000], |d| d.update(|d| Update::Add { counter: d.counter(), n: d.amount() })),
-    ([4, 700, 136_000], |d| d.update(|d| Update::Adjust { delta: d.delta() })),
+    ([9, 1_900, 272_000], |d| d.update(|d| Update::Add { counter: d.counter(), n: d.amount() })),
+    ([5, 800, 136_000], |d| d.update(|d| Update::Adjust { delta: d.delta() })),
     ([4, 600, 136_000], |d| d.update(|d| Update::Record { value: d.below(100) })),
     ([0, 0, 52_480], |d| Op::Descend { turns: d.turns() }),
     ([3, 600, 32_000], |d| d.update(|d| Update::Visit { length: d.below(1 << 40) })),
     ([8, 800, 6_400], |d| Op::Charge { at: d.at(), quota: d.quota(), n: d.charge() }),
     ([3, 500, 3_840], |d| Op::DropCharge { charge: d.index() }),
-    ([1, 300, 0], |d| d.update(|d| Update::AddBound { counter: d.counter(), n: d.amount() })),
-    ([1, 100, 0], |d| d.update(|d| Update::AdjustBound { delta: d.delta() })),
     ([1, 300, 0], |d| d.update(|d| Update::RecordMany { value: d.below(100), n: d.below(5) })),
     ([6, 1_050, 0], |d| Op::Create { at: d.at(), name: d.name() }),
     ([1, 50, 0], |d| Op::Create { at: d.at(), name: d.pick(&BAD_NAMES) }),

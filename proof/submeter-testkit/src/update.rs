@@ -11,12 +11,8 @@ use crate::visits::{Visited, Visits};
 pub enum Update {
     /// Adds to a counter.
     Add { counter: usize, n: u64 },
-    /// Adds `n` and then 1, both through one bound metric.
-    AddBound { counter: usize, n: u64 },
     /// Adjusts the gauge.
     Adjust { delta: i64 },
-    /// Adjusts the gauge through a bound metric.
-    AdjustBound { delta: i64 },
     /// Records a value in the histogram.
     Record { value: u64 },
     /// Records a value `n` times.
@@ -46,13 +42,7 @@ impl Update {
         let Handle { group, attached } = to;
         match self {
             Update::Add { counter, n } => group.add(schema.counters[counter], n),
-            Update::AddBound { counter, n } => {
-                let handle = group.handle(schema.counters[counter]);
-                handle.add(n);
-                handle.add(1);
-            }
             Update::Adjust { delta } => group.adjust(schema.gauge, delta),
-            Update::AdjustBound { delta } => group.handle(schema.gauge).adjust(delta),
             Update::Record { value } => group.record(schema.histogram, value),
             Update::RecordMany { value, n } => group.record_many(schema.histogram, value, n),
             Update::Visit { length } => {
@@ -71,8 +61,7 @@ impl Update {
         let Totals { sums, visited } = totals;
         match self {
             Update::Add { counter, n } => sums.counters[counter] += n,
-            Update::AddBound { counter, n } => sums.counters[counter] += n + 1,
-            Update::Adjust { delta } | Update::AdjustBound { delta } => sums.gauge += delta,
+            Update::Adjust { delta } => sums.gauge += delta,
             Update::Record { value } => sums.record(value, 1),
             Update::RecordMany { value, n } => sums.record(value, n),
             Update::Visit { length } => visited.merge(&Visited { count: 1, longest: length }),

@@ -72,7 +72,7 @@ fn updates_in_a_handler_are_exact_stress() {
         move || {
             // Relaxed: the aggregator orders it.
             visited.update(|visits| visits.fetch_add(1, Ordering::Relaxed));
-            leaf.handle(meters.requests).add(1);
+            leaf.inc(meters.requests);
             leaf.add(meters.requests, 2);
             leaf.adjust(meters.memory, -7);
             leaf.record(meters.latency, 5);

@@ -26,14 +26,6 @@ impl CpuWord<'_> {
         unsafe { self.rseq().add_within(self.address(), n, mask) }
     }
 
-    /// Does the same as [`add_within`](Self::add_within), only while the line is dirty.
-    #[inline(always)]
-    pub(crate) fn add_dirty_within(self, n: i64, mask: u64) -> bool {
-        // SAFETY: 1 and 2 as in `add`. 3. The marks are valid in the same rows, by the same
-        // invariant.
-        unsafe { self.rseq().add_marked_within(self.address(), n, mask, self.marks(), self.line()) }
-    }
-
     /// Adds `n`, and returns the resulting word.
     #[inline(always)]
     pub(crate) fn add_overflow(self, n: i64) -> AddOutcome {

@@ -25,7 +25,6 @@ pub(crate) mod mapping;
 #[expect(unsafe_code, reason = "addresses of rows")]
 pub(crate) mod raw;
 mod reads;
-mod word;
 
 use alloc::Allocator;
 use raw::Rows;
@@ -38,7 +37,6 @@ pub use block::{Block, BlockRef};
 pub(crate) use block::{BlockWord, Words};
 pub use layout::LINE_WORDS;
 pub use raw::{DataRows, OwnedLines, OwnedRows};
-pub use word::Word;
 
 /// A reservation of per-CPU words, handed out in [`Block`]s. Cloning is a pointer copy; the
 /// reservation is released with the last block and the last clone.

@@ -75,14 +75,10 @@ fn overflows_are_exact_however_the_batch_is_left() {
         let block = area.block(10).expect("room");
         let adds =
             [1, 62, 1, -1, -1, -62, -1, -64, 1000, 0, i64::MAX, i64::MAX, i64::MIN, -5, 64, 3];
-        let ways: [&dyn Fn(i64) -> i64; 2] =
-            [&|n| overflow_of(|crossed| block.add_dirty(1, n, 63, crossed)), &|n| {
-                overflow_of(|crossed| block.word(9).add_dirty(n, 63, crossed))
-            }];
-        for (word, way) in [1, 9].into_iter().zip(ways) {
+        for word in [1, 9] {
             let (mut overflow, mut truth) = (0i64, 0i64);
             for n in adds {
-                let by = way(n);
+                let by = overflow_of(|crossed| block.add_dirty(word, n, 63, crossed));
                 assert_eq!(by % 64, 0, "{by} by {n}");
                 overflow = overflow.wrapping_add(by);
                 truth = truth.wrapping_add(n);
@@ -94,29 +90,6 @@ fn overflows_are_exact_however_the_batch_is_left() {
         }
         assert_eq!(take(area), [0, 1], "the lines of the marked words, and no other");
     });
-}
-
-#[test]
-fn a_word_found_once_is_the_blocks_word_stress() {
-    on_every_backend(|area| {
-        let block = area.block(20).expect("room");
-        let (first, last) = (block.word(0), block.word(19));
-        on_threads(3, |thread| {
-            for _ in 0..ADDS {
-                first.add(1);
-                last.add(thread);
-            }
-        });
-        assert_eq!((block.sum(0), block.sum(19)), (4 * 3 * ADDS, 6 * 3 * ADDS));
-        assert_eq!(area.dirty_lines(u64::MAX), 0, "neither add marks");
-    });
-}
-
-#[test]
-#[should_panic(expected = "no such word")]
-fn a_word_beyond_the_block_is_not_found() {
-    let area = Area::new(|_| 0).expect("address space");
-    let _ = area.block(8).expect("room").word(8);
 }
 
 #[test]

@@ -422,21 +422,21 @@ pub(crate) unsafe fn add_within(
     true
 }
 
-/// [`add_within`], provided that bit `bit % 64` of `row[cpu].marks` is set.
+/// [`add_within`] for word `index` of the rows, provided that its line is marked: the lines' bits
+/// begin `MARKS_AT` bytes into each row. Returns whether it was done.
 ///
 /// # Safety
-/// The same as [`crate::Rseq::add_marked_within`].
+/// The same as [`CpuRows::add_marked_within`].
 #[inline(always)]
-pub(crate) unsafe fn add_marked_within(
-    offset: isize,
-    cpus: u32,
-    word: *mut i64,
+pub(crate) unsafe fn add_indexed_within<const MARKS_AT: usize>(
+    rows: &CpuRows,
+    index: u32,
     n: i64,
     mask: u64,
-    marks: *const u64,
-    bit: u32,
 ) -> bool {
-    // SAFETY: 1. As in `add`, each condition. 2. Rows `0..cpus` of `marks` are valid to read: the
+    // This instruction set has enough registers for addresses that are computed before a sequence.
+    let (rseq, (word, marks, line)) = (rows.rseq(), rows.find::<MARKS_AT>(index));
+    // SAFETY: 1. As in `add`, each condition. 2. The rows of `marks` are valid to read: the
     // caller's promise.
     unsafe {
         sequence!(
@@ -462,13 +462,13 @@ pub(crate) unsafe fn add_marked_within(
             t = out(reg) _,
             d = out(reg) _,
             after = out(reg) _,
-            area = in(reg) area(offset),
-            cpus = in(reg) cpus,
+            area = in(reg) area(rseq.offset()),
+            cpus = in(reg) rseq.cpus(),
             word = in(reg) word,
             n = in(reg) n,
             mask = in(reg) mask,
             marks = in(reg) marks,
-            bit = in(reg) u64::from(bit),
+            bit = in(reg) u64::from(line),
             centre = in(reg) i64::from(CENTRE),
             stride = in(reg) STRIDE,
             left = label { return false },
@@ -476,22 +476,4 @@ pub(crate) unsafe fn add_marked_within(
         );
     }
     true
-}
-
-/// [`add_marked_within`] for word `index` of the rows, whose lines' bits begin `MARKS_AT` bytes
-/// into each row. Returns whether it was done.
-///
-/// # Safety
-/// The same as [`CpuRows::add_marked_within`].
-#[inline(always)]
-pub(crate) unsafe fn add_indexed_within<const MARKS_AT: usize>(
-    rows: &CpuRows,
-    index: u32,
-    n: i64,
-    mask: u64,
-) -> bool {
-    let (rseq, (word, marks, line)) = (rows.rseq(), rows.find::<MARKS_AT>(index));
-    // SAFETY: 1. The caller's promise. (This instruction set has enough registers for addresses
-    // that are computed before a sequence.)
-    unsafe { add_marked_within(rseq.offset(), rseq.cpus(), word, n, mask, marks, line) }
 }

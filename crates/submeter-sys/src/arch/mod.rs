@@ -21,6 +21,36 @@ macro_rules! own_area {
     };
 }
 
+// An area of our own, in the initial TLS image, so that its distance from the thread pointer is the
+// same constant for every thread. Its `cpu_id` is -1 (unregistered) until the thread registers it.
+// Not `thread_local!`: in a library loaded late its distance would differ from thread to thread,
+// and its first use could allocate, even in a signal handler. The 32 bytes after the kernel's are
+// ours: the state of the registration (`own_registration.rs`), the thread's number (`row_hint.rs`).
+//
+// The symbol carries the version: two versions of this crate in one program have separate areas,
+// and the kernel accepts one for each thread.
+#[cfg(all(
+    any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")),
+    target_pointer_width = "64",
+    target_os = "linux",
+    not(any(miri, submeter_portable, submeter_plugin))
+))]
+std::arch::global_asm!(
+    ".pushsection .tdata.submeter_rseq, \"awT\", %progbits",
+    ".balign 32",
+    concat!(".hidden ", own_area!()),
+    concat!(".globl ", own_area!()),
+    concat!(".type ", own_area!(), ", %object"),
+    concat!(".size ", own_area!(), ", 64"),
+    concat!(own_area!(), ":"),
+    ".long 0",
+    ".long 0xffffffff",
+    ".quad 0, 0, 0",
+    ".long 0, 0xffffffff",
+    ".quad 0, 0, 0",
+    ".popsection",
+);
+
 /// Defines the thread-local pointer that profilers read.
 //
 // Not hidden, and not `thread_local!`: readers look for this name in the dynamic symbol table, and

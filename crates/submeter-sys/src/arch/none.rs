@@ -82,23 +82,6 @@ pub(crate) unsafe fn add_within(_: isize, _: u32, _: *mut i64, _: i64, _: u64) -
 /// # Safety
 /// None needed.
 #[inline(always)]
-pub(crate) unsafe fn add_marked_within(
-    _: isize,
-    _: u32,
-    _: *mut i64,
-    _: i64,
-    _: u64,
-    _: *const u64,
-    _: u32,
-) -> bool {
-    false
-}
-
-/// Never commits, like [`add_while`].
-///
-/// # Safety
-/// None needed.
-#[inline(always)]
 pub(crate) unsafe fn add_indexed_within<const MARKS_AT: usize>(
     _: &CpuRows,
     _: u32,

@@ -445,62 +445,8 @@ pub(crate) unsafe fn add_within(
     true
 }
 
-/// [`add_within`], provided that bit `bit % 64` of `row[cpu].marks` is set.
-///
-/// # Safety
-/// The same as [`crate::Rseq::add_marked_within`].
-#[inline(always)]
-pub(crate) unsafe fn add_marked_within(
-    offset: isize,
-    cpus: u32,
-    word: *mut i64,
-    n: i64,
-    mask: u64,
-    marks: *const u64,
-    bit: u32,
-) -> bool {
-    // SAFETY: 1. As in `add`, each condition. 2. Rows `0..cpus` of `marks` are valid to
-    // read: the caller's promise.
-    unsafe {
-        sequence!(
-            arm!(),
-            row!("{left}", "{cpus:e}"),
-            "imul {t}, {t}, {stride}",
-            "mov {d}, qword ptr [{marks} + {t}]",
-            "bt {d}, {bit:r}",
-            "jnc {left}",
-            "add {t}, {word}",
-            "mov {d}, qword ptr [{t}]",
-            "add {d}, {centre}",
-            "lea {after}, [{d} + {n}]",
-            "xor {d}, {after}",
-            "cmp {d}, {mask}",
-            "ja {left}",
-            "sub {after}, {centre}",
-            point!(3),
-            "mov qword ptr [{t}], {after}",
-            abort_to_label!(),
-            t = out(reg) _,
-            d = out(reg) _,
-            after = out(reg) _,
-            offset = in(reg) offset,
-            cpus = in(reg) cpus,
-            word = in(reg) word,
-            n = in(reg) n,
-            mask = in(reg) mask,
-            marks = in(reg) marks,
-            bit = in(reg) bit,
-            centre = const CENTRE,
-            stride = const STRIDE,
-            left = label { return false },
-            options(nostack),
-        );
-    }
-    true
-}
-
-/// [`add_marked_within`] for word `index` of the rows, whose lines' bits begin `MARKS_AT` bytes
-/// into each row. Returns whether it was done.
+/// [`add_within`] for word `index` of the rows, provided that its line is marked: the lines' bits
+/// begin `MARKS_AT` bytes into each row. Returns whether it was done.
 ///
 /// Everything it needs is loaded and computed here: a value that a caller computes before the
 /// sequence takes a register of its own, and there are not enough registers.
@@ -515,8 +461,9 @@ pub(crate) unsafe fn add_indexed_within<const MARKS_AT: usize>(
     mask: u64,
 ) -> bool {
     const { assert!(MARKS_AT <= i32::MAX as usize, "a displacement") };
-    // SAFETY: 1. As in `add_marked_within`, each condition, for the word and the marks that
-    // `CpuRows::add_marked_within` names. 2. The three fields are loaded from a reference.
+    // SAFETY: 1. As in `add`, each condition, for the word that `CpuRows::add_marked_within` names.
+    // 2. The marks are valid to read in the same rows: the caller's promise. 3. The three fields
+    // are loaded from a reference.
     unsafe {
         sequence!(
             "movsxd {offset}, dword ptr [{rows} + {offset_at}]",

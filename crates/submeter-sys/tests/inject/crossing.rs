@@ -37,11 +37,10 @@ enum Sequence {
     AddCarry,
     AddMarked,
     AddWithin,
-    AddMarkedWithin,
     AddIndexedWithin,
 }
 
-const SEQUENCES: [Sequence; 10] = [
+const SEQUENCES: [Sequence; 9] = [
     Sequence::Add,
     Sequence::AddPacked,
     Sequence::AddWhile,
@@ -50,7 +49,6 @@ const SEQUENCES: [Sequence; 10] = [
     Sequence::AddCarry,
     Sequence::AddMarked,
     Sequence::AddWithin,
-    Sequence::AddMarkedWithin,
     Sequence::AddIndexedWithin,
 ];
 
@@ -83,9 +81,6 @@ impl Sequence {
                 }
                 // The batch is never exceeded, so each failure to commit is an abort.
                 Sequence::AddWithin => took(rseq.add_within(word, 13, ALL), 13),
-                Sequence::AddMarkedWithin => {
-                    took(rseq.add_marked_within(word, 17, ALL, marks, 5), 17)
-                }
                 Sequence::AddIndexedWithin => {
                     let rows = CpuRows::new(rows.base(), rseq);
                     took(rows.add_marked_within::<{ MARKS * 8 }>(WORD as u32, 23, ALL), 23)

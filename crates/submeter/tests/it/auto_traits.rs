@@ -16,9 +16,9 @@ use submeter::{
     Aggregate, AggregateReport, Aggregated, Aggregator, AggregatorError, Attached, Buckets, Bytes,
     Charge, Charging, Count, Counter, Error, FlushReport, Flusher, FlusherBuilder, Gauge, Group,
     GroupValues, Histogram, HistogramSnapshot, InvalidRateError, Killed, LimitError, Metric,
-    MetricHandle, MetricKind, Nanoseconds, Origin, Quota, Rate, RateError, RateLimit, Reading,
-    Refusal, Schema, SchemaBuilder, SchemaError, Section, Snapshot, Tolerance, Tree, TreeBuilder,
-    UnitKind, Usage, Value, WhenKilled,
+    MetricKind, Nanoseconds, Origin, Quota, Rate, RateError, RateLimit, Reading, Refusal, Schema,
+    SchemaBuilder, SchemaError, Section, Snapshot, Tolerance, Tree, TreeBuilder, UnitKind, Usage,
+    Value, WhenKilled,
 };
 
 /// Compiles only if each type is `Send` and `Sync`.
@@ -62,7 +62,6 @@ fn handles_keys_and_results_cross_threads() {
         Group,
         Killed,
         Charge,
-        MetricHandle<'_, Counter<Count>>,
         Schema,
         SchemaBuilder,
         Section,

@@ -25,7 +25,6 @@ mod high;
 mod hostile;
 #[path = "../../../submeter-percpu/tests/it/met.rs"]
 mod met;
-mod metric_handle;
 mod naive;
 mod one_number;
 mod openmetrics;

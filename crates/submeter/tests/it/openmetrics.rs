@@ -44,7 +44,6 @@ fn the_backend_is_one_sample_with_its_reason() {
     assert_eq!((family.kind.as_str(), family.samples.len()), ("info", 1));
     assert_eq!(family.samples[&key("app_backend_info", &labels)], "1");
     assert!(!backend.reason().is_empty(), "{backend:?}");
-    assert_eq!(backend.is_restartable(), backend.id().ends_with("rseq"), "{backend}");
 }
 
 #[test]

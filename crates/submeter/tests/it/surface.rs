@@ -135,16 +135,15 @@ fn the_last_setting_of_a_gauge_holds_stress() {
         for thread in 0..THREADS {
             let (web, round, queued) = (&web, &round, f.queued);
             scope.spawn(move || {
-                let handle = web.handle(queued);
                 for _ in 0..rounds {
                     round.wait();
                     // The racing sets find a far larger value than they leave.
-                    handle.adjust(1_000_000);
-                    handle.set(thread);
+                    web.adjust(queued, 1_000_000);
+                    web.set(queued, thread);
                     // Equal moves up and down must leave no trace.
                     web.inc(queued);
-                    handle.dec();
-                    handle.adjust(1_000_000);
+                    web.dec(queued);
+                    web.adjust(queued, 1_000_000);
                     web.set(queued, -thread);
                     round.wait();
                 }

@@ -6,7 +6,7 @@ use submeter_sys::{Exit, ResolvedHint, Rseq};
 
 use super::layout::LINE_WORDS;
 use super::raw::CpuWord;
-use super::{Area, Inner, Word};
+use super::{Area, Inner};
 use crate::backend::locked::{LockedHere, LockedWord};
 use crate::backend::{locked, rseq};
 use crate::overflow::{InFlight, batch_overflow, marked_overflow};
@@ -53,16 +53,6 @@ impl<T> Block<T> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         false
-    }
-
-    /// Finds a word, for adds that do not look it up again.
-    ///
-    /// # Panics
-    /// When there is no such word.
-    #[inline]
-    #[must_use]
-    pub fn word(&self, word: usize) -> Word<'_> {
-        Word::new(self.words(), word)
     }
 
     /// Returns a word of the locked rows. Its writers leave zeroing to `Drop`; `sum` and flushes do
@@ -329,7 +319,7 @@ impl Words {
         }
         // If the thread has moved, this mark is superfluous, and the add is refused once more.
         inner.mark(row, line);
-        at.add_dirty_within(n, mask)
+        self.add_dirty_within(word, n, mask)
     }
 
     /// Adds, whatever boundaries that crosses; returns the overflow.

@@ -172,8 +172,8 @@ impl<T> Block<T> {
 /// One word of a [`Block`], found once, with the reference that keeps it: for users of a single
 /// word.
 ///
-/// It is as cheap as a [`Word`](super::Word), and not bound to the block. It is larger than an
-/// index, so it is not for users of many words.
+/// An add through it makes no check and follows no pointer. It is larger than an index, so it is
+/// not for users of many words.
 pub(crate) struct BlockWord {
     /// Inert where there are no sequences: an add runs the same code up to the refusal, without a
     /// separate check.
@@ -321,6 +321,15 @@ impl Words {
     pub(crate) unsafe fn regain(area: Area, address: *const i64) -> Words {
         let first = area.inner.rows.index(address) as u32;
         Words { area, first, words: 1, lines: 0 }
+    }
+
+    /// Does the same as [`Block::add_dirty_within`].
+    pub(super) fn add_dirty_within(&self, word: usize, n: i64, mask: u64) -> bool {
+        assert!(word < self.len(), "no such word");
+        let Some(rows) = self.area.inner.rows.cpu_rows() else { return false };
+        // SAFETY: 1. The rows are the area's, which `self` keeps. 2. `Block::new` checked that the
+        // words are open, and they stay open; this word is one of them. 3. As 4 and 5 there.
+        unsafe { rows.add_marked_within::<MARKS_AT>(self.first + word as u32, n, mask) }
     }
 
     #[inline]

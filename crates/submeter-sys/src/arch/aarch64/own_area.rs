@@ -12,26 +12,8 @@ mod thread_context;
 #[cfg(feature = "thread-context")]
 pub(crate) use thread_context::publish_context;
 
-// Why the area is in the initial TLS image: `crates/submeter-sys/src/arch/x86_64/own_area.rs`.
-#[cfg(not(submeter_plugin))]
-std::arch::global_asm!(
-    ".pushsection .tdata.submeter_rseq, \"awT\", %progbits",
-    ".balign 32",
-    concat!(".hidden ", own_area!()),
-    concat!(".globl ", own_area!()),
-    concat!(".type ", own_area!(), ", %object"),
-    concat!(".size ", own_area!(), ", 64"),
-    concat!(own_area!(), ":"),
-    ".word 0",
-    ".word 0xffffffff",
-    ".quad 0, 0, 0",
-    ".word 0, 0xffffffff",
-    ".quad 0, 0, 0",
-    ".popsection",
-);
-
 /// Returns the distance of our own area from the thread pointer.
-// Not inlined: the hidden symbol can be reached only from this object.
+// Not inlined: the hidden symbol can be reached only from the library that links this crate.
 #[cfg(not(submeter_plugin))]
 #[inline(never)]
 pub(crate) fn own_area_offset() -> isize {

@@ -12,33 +12,8 @@ mod thread_context;
 #[cfg(feature = "thread-context")]
 pub(crate) use thread_context::publish_context;
 
-// An area of our own, in the initial TLS image, so that its distance from the thread pointer is the
-// same constant for every thread. Its `cpu_id` is -1 (unregistered) until the thread registers it.
-// Not `thread_local!`: in a library loaded late its distance would differ from thread to thread,
-// and its first use could allocate, even in a signal handler. The 32 bytes after the kernel's are
-// ours: the state of the registration (`own_registration.rs`), the thread's number (`row_hint.rs`).
-//
-// The symbol carries the version: two versions of this crate in one program have separate areas,
-// and the kernel accepts one for each thread.
-#[cfg(not(submeter_plugin))]
-std::arch::global_asm!(
-    ".pushsection .tdata.submeter_rseq, \"awT\", @progbits",
-    ".balign 32",
-    concat!(".hidden ", own_area!()),
-    concat!(".globl ", own_area!()),
-    concat!(".type ", own_area!(), ", @object"),
-    concat!(".size ", own_area!(), ", 64"),
-    concat!(own_area!(), ":"),
-    ".long 0",
-    ".long 0xffffffff",
-    ".quad 0, 0, 0",
-    ".long 0, 0xffffffff",
-    ".quad 0, 0, 0",
-    ".popsection",
-);
-
 /// Returns the distance of our own area from the thread pointer.
-// Not inlined: the hidden symbol can be reached only from this object.
+// Not inlined: the hidden symbol can be reached only from the library that links this crate.
 #[cfg(not(submeter_plugin))]
 #[inline(never)]
 pub(crate) fn own_area_offset() -> isize {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use submeter_percpu::Block;
 use submeter_percpu::pending::{Collections, Updated};
 use submeter_percpu::storage::BlockRef;
-use submeter_percpu::{Block, Word};
 
 use super::{Lineage, Rstat, noted, upward};
 use crate::error::Error;
@@ -85,13 +85,6 @@ impl GroupStats {
         self.block.add_dirty_otherwise(word, n, batch_mask, crossed);
     }
 
-    /// Finds a word. The number of batches that an add to it crosses must be passed to
-    /// [`crossed`](GroupStats::crossed).
-    #[inline]
-    pub(crate) fn word(&self, word: usize) -> Word<'_> {
-        self.block.word(word)
-    }
-
     /// Returns the sum of a word over all CPUs: this group's own part. Each concurrent add may or
     /// may not be included.
     pub(crate) fn own(&self, word: usize) -> i64 {
@@ -101,7 +94,7 @@ impl GroupStats {
     /// Raises the pending error, once in a batch: the price of a bound on reads.
     #[cold]
     #[inline(never)]
-    pub(crate) fn crossed(&self, word: usize, updated: &Updated<'_>) {
+    pub(super) fn crossed(&self, word: usize, updated: &Updated<'_>) {
         // Saturates: the largest pending error makes bounds meaningless until the next flush.
         let batches = u32::try_from(updated.batches().unsigned_abs()).unwrap_or(u32::MAX);
         self.rstat.raise(self.block.block_ref(), word, batches, updated);

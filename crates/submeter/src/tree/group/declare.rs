@@ -117,9 +117,9 @@ mod tests {
         let rstat = tree.stats().added(n.key.section).expect("declared");
         let len = rstat.pretend_len(u32::MAX as usize);
         web.add(n, 2);
-        web.handle(n).add(4);
+        web.add(n, 4);
         web.set(level, 50);
-        web.handle(level).set(60);
+        web.set(level, 60);
         assert_eq!((web.sum(n), acme.sum(n), tree.root().sum(n)), (0, 7, 7));
         assert_eq!((web.sum(level), acme.sum(level)), (0, 7), "not what another group has");
         rstat.pretend_len(len);

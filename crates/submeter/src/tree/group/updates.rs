@@ -104,18 +104,12 @@ impl Group {
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn set<U: Unit>(&self, gauge: Gauge<U>, value: i64) {
         let (stats, word) = (self.group_stats(gauge.key), usize::from(gauge.key.slot));
-        self.set_word(stats, word, value, U::KIND.batch_mask());
-    }
-
-    /// Sets the sum of a word over all CPUs to `value`.
-    pub(crate) fn set_word(&self, stats: &GroupStats, word: usize, value: i64, batch_mask: u64) {
         // Without room for the group's own words, these belong to a group above, whose part must
         // not be set.
-        if !self.has(stats) {
-            return;
+        if self.has(stats) {
+            let add = |lacking| stats.add(word, lacking, U::KIND.batch_mask());
+            self.inner.setter.set(value, || stats.own(word), add);
         }
-        let add = |lacking| stats.add(word, lacking, batch_mask);
-        self.inner.setter.set(value, || stats.own(word), add);
     }
 
     /// Records one value in a histogram: two adds. The sum of values wraps around at 2^64. For a

@@ -82,7 +82,7 @@ fn all_groups_and_reads_have_what_is_declared() {
         group.adjust(db.rows, 5);
         group.record(db.latency, 5_000);
     }
-    before.handle(db.queries).inc();
+    before.inc(db.queries);
     before.set(db.rows, 1);
 
     assert_eq!(tree.root().read(db.queries).value, 0, "nothing was flushed");

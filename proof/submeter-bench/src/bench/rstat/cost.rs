@@ -93,9 +93,6 @@ impl Updates {
 }
 
 /// The loops: each adds 1 to the first metric of one leaf, or of leaves in scattered order.
-///
-/// No variant's name has two meanings: with one leaf, `submeter` and `rseq_inc` hold its word; with
-/// a thousand leaves the words are not held, and `submeter_group` and `rseq_add` look them up.
 fn updates(one: bool) -> io::Result<Vec<Updates>> {
     let shape = Shape::tens(METRICS);
     let leaves = order(&shape);
@@ -103,11 +100,10 @@ fn updates(one: bool) -> io::Result<Vec<Updates>> {
     let blocks: Vec<Block> =
         (0..shape.groups()).map(|_| area.block(METRICS)).collect::<io::Result<_>>()?;
     let (blocks, walk_up) = (Arc::new(blocks), Arc::new(WalkUp::new(&shape)?));
-    // Two trees, so that each variant has a total of its own.
-    let (groups, held) = (Arc::new(Submeter::new(&shape)?), Arc::new(Submeter::new(&shape)?));
+    let groups = Arc::new(Submeter::new(&shape)?);
     let (leaf, root) = (leaves[0], shape.root());
     let (counted, walked) = (Arc::clone(&blocks), Arc::clone(&walk_up));
-    let (grouped, metered) = (Arc::clone(&groups), Arc::clone(&held));
+    let grouped = Arc::clone(&groups);
     let counted = move || counted.iter().map(|block| block.sum(0)).sum();
     let walked = move || walked.total(root, 0);
     let grouped = move || grouped.exact(root, 0);
@@ -122,23 +118,17 @@ fn updates(one: bool) -> io::Result<Vec<Updates>> {
         ]);
     }
     let increment = move |n| {
-        let word = blocks[leaf as usize].word(0);
-        (0..n).for_each(|_| word.add(1));
+        let block = &blocks[leaf as usize];
+        (0..n).for_each(|_| block.add(0, 1));
     };
     let walk_up = move |n| (0..n).for_each(|_| walk_up.update((), leaf, 0, 1));
     let group = move |n| {
         let (group, metric) = groups.pair(leaf, 0);
         (0..n).for_each(|_| group.adjust(metric, 1));
     };
-    let meter = move |n| {
-        let (group, metric) = held.pair(leaf, 0);
-        let meter = group.handle(metric);
-        (0..n).for_each(|_| meter.adjust(1));
-    };
     Ok(vec![
-        Updates::new("rseq_inc", increment, counted),
+        Updates::new("rseq_add", increment, counted),
         Updates::new("walk_up", walk_up, walked),
-        Updates::new("submeter", meter, move || metered.exact(root, 0)),
         Updates::new("submeter_group", group, grouped),
     ])
 }
