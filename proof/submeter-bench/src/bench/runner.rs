@@ -42,6 +42,16 @@ pub(crate) struct Absent {
     pub(crate) reason: String,
 }
 
+impl Absent {
+    /// Returns all peers, with the command that builds them, if this program was built without.
+    pub(crate) fn peers() -> Option<Absent> {
+        let reason = "this program was built without peers: cargo build --release -p submeter-bench \
+            --features peers";
+        let absent = Absent { variant: "peers", reason: reason.to_owned() };
+        (!cfg!(feature = "peers")).then_some(absent)
+    }
+}
+
 /// One variant under one set of parameters.
 pub(crate) struct Cell {
     /// The parameters.
