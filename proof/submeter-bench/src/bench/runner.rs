@@ -33,6 +33,14 @@ pub(crate) struct Plan {
     pub(crate) absent: Vec<Absent>,
 }
 
+impl Plan {
+    /// Makes a plan of figures of one kind, which more rounds make more certain.
+    pub(crate) fn new(table: &'static str, groups: Vec<Vec<Cell>>) -> Plan {
+        let (notes, absent) = (Vec::new(), Vec::new());
+        Plan { table, groups, mixed: false, rounds_max: usize::MAX, notes, absent }
+    }
+}
+
 /// A variant that cannot be measured here, named so that its absence is noticed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Absent {

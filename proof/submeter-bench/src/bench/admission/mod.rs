@@ -49,12 +49,9 @@ pub(crate) fn plan() -> io::Result<Plan> {
         ("checkpoint", vec![("checkpoint", checkpoint)]),
     ];
     Ok(Plan {
-        table: TABLE,
-        groups: costs.map(of).into_iter().chain(light::groups(cpus.len())).collect(),
         mixed: true,
-        rounds_max: usize::MAX,
-        notes: Vec::new(),
         absent: Absent::peers().into_iter().collect(),
+        ..Plan::new(TABLE, costs.map(of).into_iter().chain(light::groups(cpus.len())).collect())
     })
 }
 

@@ -100,14 +100,7 @@ pub(crate) fn plan() -> io::Result<Plan> {
             groups.push(cells.collect());
         }
     }
-    Ok(Plan {
-        table: "count",
-        groups,
-        mixed: false,
-        rounds_max: usize::MAX,
-        notes: Vec::new(),
-        absent: Absent::peers().into_iter().collect(),
-    })
+    Ok(Plan { absent: Absent::peers().into_iter().collect(), ..Plan::new("count", groups) })
 }
 
 /// The tenants, and the order in which they send requests.
