@@ -14,7 +14,7 @@ use submeter_terminal::seconds;
 #[derive(Clone, Debug, Parser)]
 #[command(
     name = "submeter-bench", version = submeter_terminal::VERSION, max_term_width = 100,
-    group = ArgGroup::new("report").args(["html", "markdown", "picture"]).multiple(true),
+    group = ArgGroup::new("report").args(["html", "markdown", "picture", "gaps"]).multiple(true),
     after_help = "All variants of a table take turns within one run, so ratios hold even on a machine that \
     does other work; absolute figures do not. Figures of a debug build are meaningless."
 )]
@@ -59,6 +59,18 @@ pub(crate) struct BenchArgs {
     /// With --from: write the picture of the README, of the table neighbours, to a file (SVG)
     #[arg(long, value_name = "FILE", requires = "from")]
     pub(crate) picture: Option<PathBuf>,
+    /// With --from: write what the definitions lack of the record, and the record of them; fail if
+    /// anything
+    #[arg(long, requires = "from", conflicts_with_all = ["html", "markdown", "picture"])]
+    pub(crate) gaps: bool,
+    /// Measure nothing: write which gated ratios are worse in each NEW record than in the OLD one
+    /// before it; fail if any is in every pair
+    #[arg(long, value_names = ["OLD", "NEW"], num_args = 2, conflicts_with_all = ["tables", "from", "json", "html"])]
+    pub(crate) regress: Vec<PathBuf>,
+    /// Measure nothing: write the table of what README claims, for the project in this directory;
+    /// fail if a record says otherwise
+    #[arg(long, value_name = "DIRECTORY", conflicts_with_all = ["tables", "from", "json", "html", "regress"])]
+    pub(crate) claims: Option<PathBuf>,
     /// For rstat: replay this recording (zstd, format submeter-trace-1) in place of the built-in,
     /// one thread for each of its CPUs, as fast as possible, each flush at its recorded position
     #[arg(long, value_name = "FILE")]

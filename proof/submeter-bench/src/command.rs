@@ -20,6 +20,13 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     if let Some(record) = &args.from {
         return reported(args, record);
     }
+    if !args.regress.is_empty() {
+        return Ok(ExitCode::from(u8::from(report::regress(&args.regress)?)));
+    }
+    if let Some(root) = &args.claims {
+        report::claims(root)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if on_behalf(args)? {
         return Ok(ExitCode::SUCCESS);
     }
@@ -101,6 +108,9 @@ fn on_behalf(args: &BenchArgs) -> Result<bool, Failure> {
 
 /// Makes the reports of a record that an earlier run wrote.
 fn reported(args: &BenchArgs, record: &Path) -> Result<ExitCode, Failure> {
+    if args.gaps {
+        return Ok(ExitCode::from(u8::from(report::gaps(record)?)));
+    }
     match (&args.beside, &args.brief, &args.markdown) {
         (Some(other), _, Some(markdown)) => report::beside(record, other, markdown)?,
         (None, Some(table), Some(markdown)) => report::brief(record, table, markdown)?,

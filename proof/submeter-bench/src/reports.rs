@@ -2,13 +2,16 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ruzstd::decoding::StreamingDecoder;
 
 use crate::report::{self, Record};
 use submeter_terminal as show;
 use submeter_terminal::Failure;
+
+/// What README claims, and the rows of records that it claims it from.
+const CLAIMS: &str = "proof/submeter-bench/claims.toml";
 
 /// Makes the reports from a record that an earlier run wrote.
 pub(super) fn again(
@@ -44,16 +47,53 @@ pub(super) fn brief(record: &Path, table: &str, markdown: &Path) -> Result<(), F
     write_markdown(&text.map_err(|line| Failure::new(format_args!("{name}: {line}")))?, markdown)
 }
 
+/// Writes what the definitions lack of a record, and the record of them; returns whether anything.
+pub(super) fn gaps(record: &Path) -> Result<bool, Failure> {
+    let gaps = report::gaps(&parsed(record)?, report::definitions());
+    let mut text: String = gaps.iter().map(|line| format!("{line}\n")).collect();
+    text += &format!("definitions: {} gaps\n", gaps.len());
+    show::print(&text).map_err(Failure::new)?;
+    Ok(!gaps.is_empty())
+}
+
+/// Writes the table of README's claims for the project at `root`.
+pub(super) fn claims(root: &Path) -> Result<(), Failure> {
+    let read = |file: &str| {
+        let cannot = |error| Failure::new(format_args!("cannot read {file}: {error}"));
+        fs::read_to_string(root.join(file)).map_err(cannot)
+    };
+    let wrong = |line: String| Failure::new(format_args!("{CLAIMS}: {line}"));
+    let claims = report::Claims::parse(&read(CLAIMS)?).map_err(wrong)?;
+    let readme = read("README.md")?;
+    let record = |(name, path): (&String, &String)| {
+        Ok::<_, Failure>((name.clone(), parsed(&root.join(path))?))
+    };
+    let records = claims.records.iter().map(record).collect::<Result<_, _>>()?;
+    let table = claims.table(&readme, &records).map_err(wrong)?;
+    show::print(&table).map_err(Failure::new)
+}
+
+/// Compares pairs of records by the ratios that definitions gate, and writes what became worse;
+/// returns whether anything.
+pub(super) fn regress(records: &[PathBuf]) -> Result<bool, Failure> {
+    let records = records.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
+    let verdict = report::regress(&records, report::definitions()).map_err(Failure::new)?;
+    show::print(&verdict.to_string()).map_err(Failure::new)?;
+    Ok(verdict.has_losses())
+}
+
 fn read(record: &Path) -> Result<Record, Failure> {
+    parsed(record).map(Record::without_removed)
+}
+
+fn parsed(record: &Path) -> Result<Record, Failure> {
     let name = record.display();
     let text = text_of(record).map_err(|e| {
         Failure::new(format_args!(
             "cannot read {name}: {e}; make a record with submeter-bench --json"
         ))
     })?;
-    Record::parse(&text)
-        .map(Record::without_removed)
-        .map_err(|line| Failure::new(format_args!("{name}: {line}")))
+    Record::parse(&text).map_err(|line| Failure::new(format_args!("{name}: {line}")))
 }
 
 /// Returns the text of a record, which may be compressed, as those in the repository are.

@@ -1,23 +1,21 @@
-//! Alternatives to submeter for counting the requests of tenants: other counters, metrics
-//! libraries, and counters of other languages.
+//! Alternatives to submeter that a user of Rust could pick: other counters, metrics libraries,
+//! admission gates, memory pools and allocators.
 //!
 //! Only `submeter-bench` uses it, for the tables `count`, `limits`, `admission` and `alloc`, behind
 //! the feature `peers`: nothing that ships depends on it. Each peer does exactly what its own
 //! documentation shows for the case, and reports afterwards what it counted: a peer that loses
 //! requests is not measured.
-//! Those of other languages run in separate processes, see [`outside`]; if their compilers are
-//! missing, the reason is reported instead.
 
 #![forbid(unsafe_code)]
 
 mod counters;
+pub mod datafusion;
 mod family;
 pub mod gates;
 #[cfg(feature = "heaps")]
 pub mod heaps;
 mod labels;
 mod otel;
-pub mod outside;
 
 use std::fmt;
 
@@ -53,15 +51,6 @@ pub type Count = Box<dyn Fn(&[String]) + Send + Sync>;
 
 /// Returns the totals of all these tenants together.
 pub type Totals = Box<dyn Fn(&[String]) -> Vec<u64> + Send + Sync>;
-
-/// A peer that cannot be measured here.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Absence {
-    /// Its name in records.
-    pub variant: &'static str,
-    /// What is missing and how to get it.
-    pub reason: String,
-}
 
 impl Peer {
     fn new(

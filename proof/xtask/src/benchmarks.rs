@@ -1,8 +1,8 @@
 //! Splices figures into documents, so that none is typed by hand: README's claims into
 //! BENCHMARKS.md, and the tables of records into the documents beside them and into README.md.
 //!
-//! The text between `<!-- claims -->` and `<!-- end of claims -->` is made by `claims.rs`. The text
-//! between `<!-- record: PATH -->` and `<!-- end of record -->` is the output of `submeter-bench
+//! The text between `<!-- claims -->` and `<!-- end of claims -->` is the output of `submeter-bench
+//! --claims .`. The text between `<!-- record: PATH -->` and `<!-- end of record -->` is the output of `submeter-bench
 //! --from PATH --markdown -`. To use a newer record, change the path there, or in the claims, and
 //! run this. `PATH beside OTHER` inserts the ratios of two records side by side, and `PATH of
 //! TABLE` the figures of a single table.
@@ -72,18 +72,28 @@ pub(crate) fn spliced(
     Ok(text + rest)
 }
 
-/// Makes the tables of a record by running the command itself, which knows the definitions.
+/// Makes the table of claims by running the command itself, which knows how to read records.
 ///
 /// # Errors
 /// One line: the command's error, or why it cannot be run.
+pub(crate) fn claims(root: &Path) -> Result<String, String> {
+    bench(root, &["--claims", "."])
+}
+
+/// Makes the tables of a record in the same way.
+///
+/// # Errors
+/// As [`claims`].
 pub(crate) fn tables(root: &Path, record: &str) -> Result<String, String> {
     let (record, more) = asked(record);
-    let args = ["run", "--quiet", "-p", "submeter-bench", "--", "--from", record];
+    bench(root, &[&["--from", record, "--markdown", "-"], &more[..]].concat())
+}
+
+fn bench(root: &Path, args: &[&str]) -> Result<String, String> {
     let output = crate::cargo()
         .current_dir(root)
+        .args(["run", "--quiet", "-p", "submeter-bench", "--"])
         .args(args)
-        .args(more)
-        .args(["--markdown", "-"])
         .output()
         .map_err(|error| format!("cannot run cargo: {error}: install Rust"))?;
     if output.status.success() {

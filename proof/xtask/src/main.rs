@@ -1,11 +1,9 @@
-//! Runs the chores of the repository: `cargo xtask tidy`, `modelled`, `regress`, `definitions`,
-//! `benchmarks`, `pictures` and `site`.
+//! Runs the chores of the repository: `cargo xtask tidy`, `modelled`, `regress`, `benchmarks`,
+//! `pictures` and `site`.
 
 #![forbid(unsafe_code)]
 
 mod benchmarks;
-mod claims;
-mod definitions;
 mod modelled;
 mod pictures;
 mod regress;
@@ -17,8 +15,8 @@ mod tidy;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-const USAGE: &str = "usage: cargo xtask tidy [DIRECTORY], modelled DIRECTORY, regress [OLD NEW]..., \
-    definitions RECORD, benchmarks [--check], pictures, or site";
+const USAGE: &str = "usage: cargo xtask tidy [DIRECTORY], modelled DIRECTORY, regress, \
+    benchmarks [--check], pictures, or site";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -27,13 +25,8 @@ fn main() -> ExitCode {
         ["tidy", root] => tidy_at(Path::new(root)),
         ["modelled", noted] => modelled_in(Path::new(noted)),
         ["modelled", ..] => refuse("modelled needs the directory of SUBMETER_MODELLED"),
-        ["regress"] => verdict(regress::turns::run(&workspace_root())),
-        ["regress", ref files @ ..] if files.len() % 2 == 0 => verdict(regress::compare_all(files)),
-        ["regress", ..] => {
-            refuse("regress needs pairs of files from submeter-bench --json, the old one first")
-        }
-        ["definitions", record] => defined(record),
-        ["definitions", ..] => refuse("definitions needs one file from submeter-bench --json"),
+        ["regress"] => verdict(regress::run(&workspace_root())),
+        ["regress", ..] => refuse("regress takes no argument"),
         ["benchmarks"] => splice(false),
         ["benchmarks", "--check"] => splice(true),
         ["benchmarks", ..] => refuse("benchmarks takes no argument except --check"),
@@ -86,29 +79,9 @@ fn modelled_in(noted: &Path) -> ExitCode {
     }
 }
 
-/// Fails if ratios became worse; says which.
-fn verdict(found: Result<regress::Verdict, String>) -> ExitCode {
-    match found {
-        Err(error) => refuse(&error),
-        Ok(verdict) => {
-            print!("{verdict}");
-            if verdict.losses.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-        }
-    }
-}
-
-/// Fails if a record of all tables contradicts `proof/submeter-bench/definitions`.
-fn defined(record: &str) -> ExitCode {
-    let found = definitions::record(Path::new(record))
-        .and_then(|record| Ok(definitions::findings(&definitions::read()?, &record)));
-    match found {
-        Err(error) => refuse(&error),
-        Ok(findings) => {
-            findings.iter().for_each(|finding| println!("{finding}"));
-            println!("definitions: {} findings", findings.len());
-            if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-        }
-    }
+/// Fails if ratios became worse.
+fn verdict(worse: Result<bool, String>) -> ExitCode {
+    worse.map_or_else(|error| refuse(&error), |worse| ExitCode::from(u8::from(worse)))
 }
 
 /// Writes the tables of records into their documents; with `check`, fails if that would change one.
@@ -119,7 +92,7 @@ fn splice(check: bool) -> ExitCode {
         let path = root.join(file);
         let found = || -> Result<(String, String), String> {
             let was = std::fs::read_to_string(&path).map_err(|error| format!("{file}: {error}"))?;
-            let is = match benchmarks::claimed(&was, &|| claims::table(&root))? {
+            let is = match benchmarks::claimed(&was, &|| benchmarks::claims(&root))? {
                 Some(is) => is,
                 None => {
                     benchmarks::spliced(file, &was, &|record| benchmarks::tables(&root, record))?

@@ -53,12 +53,9 @@ pub(crate) fn plan() -> io::Result<Plan> {
         variants.iter().map(|&(variant, act)| cell(load, &cpus, variant, act)).collect()
     };
     Ok(Plan {
-        table: "kill",
-        groups: loads.into_iter().map(group).collect(),
-        mixed: false,
         rounds_max: ROUNDS_MAX,
         notes,
-        absent: Vec::new(),
+        ..Plan::new("kill", loads.into_iter().map(group).collect())
     })
 }
 

@@ -45,12 +45,8 @@ pub(crate) fn plan() -> io::Result<Plan> {
     }
     let without = || format!("percpu_ref runs on the locked backend too: {}", probe().reason);
     Ok(Plan {
-        table: "percpu_ref",
-        groups,
-        mixed: false,
-        rounds_max: usize::MAX,
         notes: probe().rseq().is_none().then(without).into_iter().collect(),
-        absent: Vec::new(),
+        ..Plan::new("percpu_ref", groups)
     })
 }
 

@@ -37,14 +37,7 @@ pub(crate) fn plan() -> io::Result<Plan> {
             .map(|(variant, work)| rate_cell(name, &cpus, variant, "pairs/s", work))
             .collect()
     };
-    Ok(Plan {
-        table: "rcuref",
-        groups: settings()?.map(cells).into_iter().chain(caches()?).collect(),
-        mixed: false,
-        rounds_max: usize::MAX,
-        notes: Vec::new(),
-        absent: Vec::new(),
-    })
+    Ok(Plan::new("rcuref", settings()?.map(cells).into_iter().chain(caches()?).collect()))
 }
 
 /// Returns the variants with their loops.

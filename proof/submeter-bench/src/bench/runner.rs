@@ -33,6 +33,14 @@ pub(crate) struct Plan {
     pub(crate) absent: Vec<Absent>,
 }
 
+impl Plan {
+    /// Makes a plan of figures of one kind, which more rounds make more certain.
+    pub(crate) fn new(table: &'static str, groups: Vec<Vec<Cell>>) -> Plan {
+        let (notes, absent) = (Vec::new(), Vec::new());
+        Plan { table, groups, mixed: false, rounds_max: usize::MAX, notes, absent }
+    }
+}
+
 /// A variant that cannot be measured here, named so that its absence is noticed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Absent {
@@ -40,6 +48,16 @@ pub(crate) struct Absent {
     pub(crate) variant: &'static str,
     /// What is missing and, if possible, how to get it.
     pub(crate) reason: String,
+}
+
+impl Absent {
+    /// Returns all peers, with the command that builds them, if this program was built without.
+    pub(crate) fn peers() -> Option<Absent> {
+        let reason = "this program was built without peers: cargo build --release -p submeter-bench \
+            --features peers";
+        let absent = Absent { variant: "peers", reason: reason.to_owned() };
+        (!cfg!(feature = "peers")).then_some(absent)
+    }
 }
 
 /// One variant under one set of parameters.

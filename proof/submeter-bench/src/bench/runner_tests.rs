@@ -19,14 +19,7 @@ fn plan(log: &Log, variants: &[&'static str]) -> Plan {
         })
     };
     let groups = (0..2).map(|group| variants.iter().map(|v| cell(group, v)).collect()).collect();
-    Plan {
-        table: "test",
-        groups,
-        mixed: false,
-        rounds_max: 1000,
-        notes: Vec::new(),
-        absent: Vec::new(),
-    }
+    Plan { rounds_max: 1000, ..Plan::new("test", groups) }
 }
 
 fn never() -> bool {

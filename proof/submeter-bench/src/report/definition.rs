@@ -169,6 +169,8 @@ pub(crate) struct Gate {
     pub(super) params: Params,
     pub(super) variant: String,
     pub(super) against: Against,
+    /// How much worse the ratio may become, if it varies more than others between runs.
+    pub(super) floor: Option<f64>,
 }
 
 /// The other side of a [`Gate`].

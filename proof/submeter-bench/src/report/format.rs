@@ -54,6 +54,11 @@ pub(super) fn axis_unit(unit: &str) -> String {
     if is_time(unit) { "time".to_owned() } else { unit.to_owned() }
 }
 
+/// Returns the size of a unit of time in seconds; others have no larger one.
+pub(super) fn scale(unit: &str) -> f64 {
+    TIMES.iter().find(|(name, _)| *name == unit).map_or(1.0, |(_, seconds)| *seconds)
+}
+
 /// Returns whether `unit` is a unit of time, where less is better.
 pub(super) fn is_time(unit: &str) -> bool {
     TIMES.iter().any(|(name, _)| *name == unit)

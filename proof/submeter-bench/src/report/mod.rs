@@ -4,11 +4,13 @@
 mod beside;
 mod block;
 mod brief;
+mod claims;
 mod content;
 mod contest;
 mod definition;
 mod document;
 mod format;
+mod gaps;
 mod growth;
 mod histogram;
 mod markdown;
@@ -18,19 +20,23 @@ mod picture;
 mod plot;
 mod plots;
 mod record;
+mod regress;
 mod removed;
 mod rows;
 mod text;
 
 pub(crate) use beside::beside;
 pub(crate) use brief::brief;
+pub(crate) use claims::Claims;
 #[cfg(test)]
 pub(crate) use definition::definition;
 pub(crate) use definition::definitions;
+pub(crate) use gaps::gaps;
 pub(crate) use markdown::markdown;
 pub(crate) use page::html;
 pub(crate) use picture::picture;
 pub(crate) use record::Record;
+pub(crate) use regress::regress;
 pub(crate) use text::text;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! Charges DataFusion's memory pools, as its operators do: a reservation of each thread grows and
-//! shrinks. Its protocol is that of `LongAdderPeer.java`.
+//! shrinks. Its protocol is described in `proof/submeter-peers/src/datafusion/process.rs`.
 //!
 //! Arguments: `greedy` or `fair`, for the pool; `far` or `limit`, for charges far from the limit or
 //! with every second one refused; nanoseconds of a sample; charges between two clock reads; CPUs.

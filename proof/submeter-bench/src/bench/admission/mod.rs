@@ -3,8 +3,6 @@
 //! heavy one.
 
 mod light;
-#[cfg_attr(not(feature = "peers"), path = "no_peers.rs")]
-mod peers;
 
 use std::future::Future;
 use std::hint::black_box;
@@ -21,7 +19,7 @@ use submeter::{Group, Rate, Schema, Tree};
 use submeter_sys::cpu::{affinity, set_affinity};
 use tokio::sync::Semaphore;
 
-use super::runner::{Cell, Plan, Sample};
+use super::runner::{Absent, Cell, Plan, Sample};
 use super::threads::{Preemptions, SAMPLE};
 use crate::row::{Param, Params};
 
@@ -44,19 +42,16 @@ pub(crate) fn plan() -> io::Result<Plan> {
         calls.into_iter().map(|call| cell(measure, cpus[0], call)).collect()
     };
     let mut uncontended = uncontended().to_vec();
-    uncontended.extend(peers::calls());
+    uncontended.extend(peers());
     let costs = [
         ("uncontended", uncontended),
         ("switch", vec![("without_budget", || switch(false)), ("with_budget", || switch(true))]),
         ("checkpoint", vec![("checkpoint", checkpoint)]),
     ];
     Ok(Plan {
-        table: TABLE,
-        groups: costs.map(of).into_iter().chain(light::groups(cpus.len())).collect(),
         mixed: true,
-        rounds_max: usize::MAX,
-        notes: Vec::new(),
-        absent: peers::absent(),
+        absent: Absent::peers().into_iter().collect(),
+        ..Plan::new(TABLE, costs.map(of).into_iter().chain(light::groups(cpus.len())).collect())
     })
 }
 
@@ -116,6 +111,18 @@ fn ready<T>(future: impl Future<Output = T>) -> T {
 /// Makes a loop of a call that owns what it needs.
 fn repeated(mut call: impl FnMut() + 'static) -> Calls {
     Box::new(move |times| (0..times).for_each(|_| call()))
+}
+
+/// Returns a call of each limiter of other libraries.
+#[cfg(feature = "peers")]
+fn peers() -> Vec<Call> {
+    submeter_peers::gates::gates().map(|gate| (gate.variant, gate.start)).to_vec()
+}
+
+/// Returns none: they were not built.
+#[cfg(not(feature = "peers"))]
+fn peers() -> Vec<Call> {
+    Vec::new()
 }
 
 fn uncontended() -> [Call; 3] {
@@ -181,7 +188,7 @@ mod tests {
             ("with_budget", || switch(true)),
             ("checkpoint", checkpoint),
         ];
-        for (variant, start) in uncontended().into_iter().chain(switches).chain(peers::calls()) {
+        for (variant, start) in uncontended().into_iter().chain(switches).chain(peers()) {
             let (ns, _) = time(cpu, start).expect("pinned");
             assert!(ns > 0.5, "{variant}: {ns}");
         }

@@ -57,8 +57,7 @@ pub(crate) fn plan() -> io::Result<Plan> {
         });
         groups.extend(timed.into_iter().chain(weighed));
     }
-    let notes = Vec::new();
-    Ok(Plan { table: TABLE, groups, mixed: true, rounds_max: usize::MAX, notes, absent })
+    Ok(Plan { mixed: true, absent, ..Plan::new(TABLE, groups) })
 }
 
 fn start(folder: &Path, program: &Program) -> io::Result<Asked> {

@@ -59,13 +59,9 @@ pub(super) fn programs() -> impl Iterator<Item = &'static Program> {
 
 /// Returns those that were not, with the command that builds them.
 pub(super) fn absent() -> Vec<Absent> {
-    let build = "cargo build --release -p submeter-bench --features";
-    let absent =
-        |is_built: bool, variant, reason| (!is_built).then_some(Absent { variant, reason });
-    let without = "this program was built without";
-    let peers = absent(cfg!(feature = "peers"), "peers", format!("{without} peers: {build} peers"));
-    let how = "needs libclang, as of the package libclang-dev";
-    let reason = format!("{without} it, which {how}: {build} datadog");
-    let datadog = absent(cfg!(feature = "datadog"), "datadog_sampled", reason);
-    [peers, datadog].into_iter().flatten().collect()
+    let reason = "this program was built without it, which needs libclang, as of the package \
+        libclang-dev: cargo build --release -p submeter-bench --features datadog";
+    let datadog = Absent { variant: "datadog_sampled", reason: reason.to_owned() };
+    let datadog = (!cfg!(feature = "datadog")).then_some(datadog);
+    [Absent::peers(), datadog].into_iter().flatten().collect()
 }

@@ -5,18 +5,17 @@
 //! for its count: a variant that loses a request ends the run with an error instead of a row.
 
 mod builtin;
-#[cfg_attr(not(feature = "peers"), path = "no_peers.rs")]
+#[cfg(feature = "peers")]
 mod peers;
 
 use std::io;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::runner::{Cell, Plan, Sample};
+use super::runner::{Absent, Cell, Plan, Sample};
 use super::threads::{rates, settings};
 use crate::row::{Param, Params};
 use crossbeam_utils::CachePadded;
-use peers::Peers;
 
 /// The number of tenants in the case `lookup`: fewer than the attribute sets that OpenTelemetry
 /// keeps apart, and more than a core's L1 cache holds counters for.
@@ -88,27 +87,20 @@ type Totals = Box<dyn Fn(&[String]) -> Vec<u64> + Send + Sync>;
 /// When the CPUs of this process cannot be determined, or a variant gets no memory.
 pub(crate) fn plan() -> io::Result<Plan> {
     let tenants = Rc::new(Tenants::new());
-    let peers = Peers::new();
     let mut groups = Vec::new();
     let settings = settings()?;
     for case in CASES {
         for (name, cpus) in &settings {
             // Each cell has its own counters, so that its totals are what it was asked to count.
             let mut subjects = builtin::subjects(&tenants.names)?;
-            subjects.extend(peers.subjects());
+            #[cfg(feature = "peers")]
+            subjects.extend(peers::subjects());
             subjects.retain(|subject| subject.case == case);
             let cells = subjects.into_iter().map(|subject| cell(subject, name, cpus, &tenants));
-            groups.push(cells.chain(peers.cells(case, name, cpus)).collect());
+            groups.push(cells.collect());
         }
     }
-    Ok(Plan {
-        table: "count",
-        groups,
-        mixed: false,
-        rounds_max: usize::MAX,
-        notes: Vec::new(),
-        absent: peers.absent,
-    })
+    Ok(Plan { absent: Absent::peers().into_iter().collect(), ..Plan::new("count", groups) })
 }
 
 /// The tenants, and the order in which they send requests.

@@ -105,14 +105,7 @@ pub(crate) fn plan(inputs: &Inputs) -> io::Result<Plan> {
     let mut groups: Vec<Vec<Cell>> = PIPELINES.into_iter().map(of_slices).collect();
     // Last, because all servers are filled by then.
     groups.push(there.iter().map(|&variant| bench.memory_cell(variant)).collect());
-    Ok(Plan {
-        table: TABLE,
-        groups,
-        mixed: true,
-        rounds_max: usize::MAX,
-        notes,
-        absent: absent.collect(),
-    })
+    Ok(Plan { mixed: true, notes, absent: absent.collect(), ..Plan::new(TABLE, groups) })
 }
 
 /// A running server.

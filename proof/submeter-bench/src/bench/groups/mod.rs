@@ -57,14 +57,7 @@ pub(crate) fn plan(inputs: &Inputs) -> io::Result<Plan> {
         groups.extend(operations::cells(cpu, &Rc::new(Crowd::new(size))));
     }
     simulated::cells(cpu, inputs.quick, &mut groups);
-    Ok(Plan {
-        table: TABLE,
-        groups,
-        mixed: true,
-        rounds_max: usize::MAX,
-        notes,
-        absent: Vec::new(),
-    })
+    Ok(Plan { mixed: true, notes, ..Plan::new(TABLE, groups) })
 }
 
 /// Notes that a reader needs to understand the rows.

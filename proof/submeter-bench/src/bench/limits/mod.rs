@@ -67,14 +67,7 @@ pub(crate) fn plan() -> io::Result<Plan> {
     }
     crossing::cells(&cpus, &mut groups)?;
     groups.push(memory::cells());
-    Ok(Plan {
-        table: TABLE,
-        groups,
-        mixed: true,
-        rounds_max: usize::MAX,
-        notes: notes(),
-        absent: peers.absent,
-    })
+    Ok(Plan { mixed: true, notes: notes(), absent: peers.absent, ..Plan::new(TABLE, groups) })
 }
 
 /// Returns notes that a reader needs to understand the rows.

@@ -12,9 +12,7 @@ pub(super) struct Peers {
 impl Peers {
     /// Makes the list of absent peers, with the command that builds them.
     pub(super) fn new() -> Peers {
-        let reason = "this program was built without peers: cargo build --release -p submeter-bench \
-            --features peers";
-        Peers { absent: vec![Absent { variant: "peers", reason: reason.to_owned() }] }
+        Peers { absent: Absent::peers().into_iter().collect() }
     }
 
     /// Returns none.

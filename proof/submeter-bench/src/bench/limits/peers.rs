@@ -1,6 +1,6 @@
 //! DataFusion's pools, in a process of their own.
 
-use submeter_peers::outside::{DataFusion, Pool, Process};
+use submeter_peers::datafusion::{DataFusion, Pool, Process};
 
 use super::limiter::{Expected, Tally};
 use super::{Setting, unit};

@@ -69,14 +69,7 @@ pub(crate) fn plan() -> Plan {
             Ok(Sample::kept(readings(&measure(variant, seed, MEASURED)?)))
         })
     };
-    Plan {
-        table: TABLE,
-        groups: vec![Variant::ALL.into_iter().map(cell).collect()],
-        mixed: true,
-        rounds_max: usize::MAX,
-        notes: Vec::new(),
-        absent: Vec::new(),
-    }
+    Plan { mixed: true, ..Plan::new(TABLE, vec![Variant::ALL.into_iter().map(cell).collect()]) }
 }
 
 /// What one tenant saw.

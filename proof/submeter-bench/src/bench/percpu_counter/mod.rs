@@ -38,14 +38,7 @@ pub(crate) fn plan() -> io::Result<Plan> {
     ];
     let mut groups = document::groups(&cpus, &mut notes)?;
     groups.extend(scaling::groups(cpus[0], &mut notes));
-    Ok(Plan {
-        table: TABLE,
-        groups,
-        mixed: false,
-        rounds_max: usize::MAX,
-        notes,
-        absent: Vec::new(),
-    })
+    Ok(Plan { notes, ..Plan::new(TABLE, groups) })
 }
 
 #[cfg(test)]

@@ -33,14 +33,7 @@ pub(crate) fn plan(inputs: &Inputs) -> io::Result<Plan> {
     groups.push(hop::cells(&mut notes)?);
     groups.push(vec![accuracy::cell(&mut notes)?]);
     groups.push(vec![accuracy::cell_of_ticks()]);
-    Ok(Plan {
-        table: TABLE,
-        groups,
-        mixed: true,
-        rounds_max: usize::MAX,
-        notes,
-        absent: Vec::new(),
-    })
+    Ok(Plan { mixed: true, notes, ..Plan::new(TABLE, groups) })
 }
 
 /// Measures cells in the shortest run that yields rows.

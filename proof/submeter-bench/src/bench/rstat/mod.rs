@@ -57,14 +57,7 @@ pub(crate) fn plan(inputs: &Inputs) -> io::Result<Plan> {
     let trace = inputs.trace.clone().unwrap_or_else(|| Rc::new(Trace::shipped()));
     notes.push(trace.about());
     groups.push(trace::cells(&cpus, &trace));
-    Ok(Plan {
-        table: TABLE,
-        groups,
-        mixed: true,
-        rounds_max: usize::MAX,
-        notes,
-        absent: Vec::new(),
-    })
+    Ok(Plan { mixed: true, notes, ..Plan::new(TABLE, groups) })
 }
 
 /// Makes the cells of a group.

@@ -1,11 +1,9 @@
 //! What the page asks before it limits a tenant, and what it says afterwards.
 
-mod shown;
-
-use fantoccini::key::Key;
 use serde_json::{Value, json};
-use shown::{Outcome, shown};
-use submeter_browser::Browser;
+use submeter_browser::{Browser, Key};
+
+use crate::shown::{Outcome, shown};
 
 /// The field of the form.
 const FIELD: &str = "document.querySelector('.limiter input')";

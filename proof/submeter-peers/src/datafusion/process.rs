@@ -1,15 +1,15 @@
-//! One running peer, which answers each line with a line: a sample.
+//! The running program. It prints `ready` once it is warm, then answers each line with a sample:
+//! operations per second over all its threads, the longest time between two clock reads, the time
+//! between the first and the last start (both in nanoseconds), the operations asked for and those
+//! granted, so far.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
 
 use submeter_sys::cpu::set_affinity;
-
-use super::Folder;
 
 /// A peer that waits for requests. Dropping it ends the process.
 #[derive(Debug)]
@@ -20,8 +20,6 @@ pub struct Process {
     /// `None` once it is told to end.
     questions: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
-    /// The folder of its program, if it is to be removed.
-    _folder: Option<Rc<Folder>>,
 }
 
 /// A sample that a process measured.
@@ -45,7 +43,6 @@ impl Process {
         variant: &'static str,
         mut command: Command,
         cpus: &[usize],
-        folder: Option<Rc<Folder>>,
     ) -> io::Result<Process> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         // In a process group of its own: an interrupt goes only to this process, which ends the
@@ -58,7 +55,7 @@ impl Process {
         let mut child = spawned.map_err(|e| io::Error::new(e.kind(), format!("{variant}: {e}")))?;
         let questions = child.stdin.take();
         let answers = BufReader::new(child.stdout.take().expect("it is piped"));
-        let mut process = Process { child, variant, questions, answers, _folder: folder };
+        let mut process = Process { child, variant, questions, answers };
         match process.line()?.as_str() {
             "ready" => Ok(process),
             other => Err(io::Error::other(format!(
@@ -106,6 +103,8 @@ fn parse(line: &str) -> Option<Sampled> {
 
 #[cfg(test)]
 mod tests {
+    use submeter_sys::cpu::affinity;
+
     use super::*;
 
     #[test]
@@ -116,5 +115,24 @@ mod tests {
         for wrong in ["", "5 6 7 8", "5 6 7 8 9 10", "5 6 7 8 x", "ready"] {
             assert_eq!(parse(wrong), None, "{wrong}");
         }
+    }
+
+    /// A process that answers wrongly or exits is an error that names it.
+    #[test]
+    fn a_wrong_answer_is_an_error_with_its_name() {
+        let cpus = affinity().expect("this process may run somewhere");
+        let begun = |script: &str| {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", script]);
+            Process::start("shell", shell, &cpus)
+        };
+        let error = begun("echo no").expect_err("not ready").to_string();
+        assert_eq!(error, "shell started with \"no\" instead of \"ready\"");
+        let error = begun("exit 0").expect_err("not ready").to_string();
+        assert_eq!(error, "shell exited unexpectedly");
+        let mut process = begun("echo ready; read line; echo 1 2; read line").expect("ready");
+        let error = process.sample().expect_err("two numbers").to_string();
+        assert_eq!(error, "shell answered \"1 2\"");
+        // It still waits for a line: the drop ends it.
     }
 }

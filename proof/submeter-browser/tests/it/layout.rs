@@ -1,13 +1,11 @@
 //! The layout of the page: one scale for all tenants, and bars only against limits.
 
-mod shown;
-
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use submeter::Rate;
 
-use shown::{Outcome, shown};
+use crate::shown::{Outcome, shown};
 
 /// One pile above the table shows all tenants on one scale.
 #[tokio::test]

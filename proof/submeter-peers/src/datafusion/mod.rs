@@ -1,12 +1,14 @@
 //! DataFusion's memory pools, in a program that is compiled only on request: with its dependencies,
 //! that takes minutes.
 
+mod process;
+
 use std::env;
 use std::io;
 use std::path::PathBuf;
 use std::process::Command;
 
-use super::Process;
+pub use process::{Process, Sampled};
 
 /// The variable that names the program.
 const VARIABLE: &str = "SUBMETER_DATAFUSION";
@@ -55,7 +57,7 @@ impl DataFusion {
         command.args([if pool.far { "far" } else { "limit" }]);
         command.args([sample_ns.to_string(), batch.to_string()]);
         command.args(cpus.iter().map(usize::to_string));
-        Process::start(pool.variant, command, cpus, None)
+        Process::start(pool.variant, command, cpus)
     }
 }
 

@@ -1,13 +1,11 @@
 //! The page can be used without a mouse, without sight, on a phone, and without motion.
 
-mod shown;
-
 use std::time::Duration;
 
-use fantoccini::key::Key;
 use serde_json::{Value, json};
-use shown::{Outcome, ROWS, shown};
-use submeter_browser::Program;
+use submeter_browser::{Key, Program};
+
+use crate::shown::{Outcome, ROWS, shown};
 
 /// The element that has the focus, as the path of its row or its id.
 const FOCUS: &str = "((document.activeElement.group || {}).path || document.activeElement.id)";

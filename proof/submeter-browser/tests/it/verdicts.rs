@@ -1,11 +1,9 @@
 //! Sentences on who is harmed and by whom, for those who have only a keyboard or a finger.
 
-mod shown;
-
-use fantoccini::key::Key;
 use serde_json::json;
-use shown::{Outcome, shown};
-use submeter_browser::Browser;
+use submeter_browser::{Browser, Key};
+
+use crate::shown::{Outcome, shown};
 
 /// Lets the page say something on tenants, while it is paused.
 async fn say(browser: &Browser, now: &[&str], earlier: &[&str]) -> Outcome {

@@ -8,9 +8,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Verdict, compare_all};
-use crate::{claims, definitions};
-
+/// What README claims; its record `all` is compared with.
+const CLAIMS: &str = "proof/submeter-bench/claims.toml";
 /// The tables with ratios that must not become worse.
 const TABLES: [&str; 9] = [
     "rcuref",
@@ -27,35 +26,25 @@ const TABLES: [&str; 9] = [
 const SECONDS: [&str; 2] = ["4", "8"];
 const TURNS: usize = 2;
 
-/// Measures, compares, and reports losses that every turn shows.
+/// Measures, compares, and reports losses that every turn shows; returns whether there are any.
 ///
 /// # Errors
 /// One line: what cannot be read, built or run.
-pub(crate) fn run(root: &Path) -> Result<Verdict, String> {
-    let record = root.join(claims::first_record(root)?);
+pub(crate) fn run(root: &Path) -> Result<bool, String> {
+    let record = root.join(first_record(root)?);
     let out = root.join("target/ci/regress");
     create(&out)?;
     build(root, &root.join("target"))?;
     let new = root.join("target/dist/submeter-bench");
     let first = out.join("first.json");
     measure(&new, root, &TABLES, SECONDS[0], &first)?;
-    let verdict = compare_all(&[&record, &first])?;
-    let tables = verdict.tables();
-    if tables.is_empty() {
-        return Ok(verdict);
-    }
-
-    print!("{verdict}");
-    let commit = definitions::record(&record)?["machine"]["commit"]
-        .as_str()
-        .map(str::to_owned)
-        .ok_or_else(|| format!("{}: names no commit", record.display()))?;
+    let mut files = vec![record, first];
+    let Some((commit, tables)) = worse(&new, &files)? else { return Ok(false) };
     println!("regress: {} again, in turns with {commit}, which made it", tables.join(" "));
     let source = checkout(root, &commit)?;
     let built = root.join("target/ci/old");
     build(&source, &built)?;
     let old = built.join("dist/submeter-bench");
-    let mut files = vec![record, first];
     for turn in 0..TURNS {
         for (name, program, at) in [("old", &old, source.as_path()), ("new", &new, root)] {
             let file = out.join(format!("{name}-{turn}.json"));
@@ -63,7 +52,33 @@ pub(crate) fn run(root: &Path) -> Result<Verdict, String> {
             files.push(file);
         }
     }
-    compare_all(&files)
+    Ok(worse(&new, &files)?.is_some())
+}
+
+/// Returns the path of the record.
+fn first_record(root: &Path) -> Result<String, String> {
+    let text = std::fs::read_to_string(root.join(CLAIMS)).map_err(|e| format!("{CLAIMS}: {e}"))?;
+    let claims: toml::Table = text.parse().map_err(|error| format!("{CLAIMS}: {error}"))?;
+    let path = claims.get("records").and_then(|records| records.get("all")?.as_str());
+    path.map(str::to_owned).ok_or_else(|| format!("{CLAIMS}: no record \"all\" in [records]"))
+}
+
+/// Compares pairs of records by the bench itself, which knows how to read them, and prints what it
+/// says; returns the commit of the first record, and the tables that have losses.
+fn worse(bench: &Path, files: &[PathBuf]) -> Result<Option<(String, Vec<String>)>, String> {
+    let mut command = Command::new(bench);
+    for pair in files.chunks_exact(2) {
+        command.arg("--regress").args(pair);
+    }
+    let output = command.output().map_err(|error| format!("{}: {error}", bench.display()))?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    print!("{said}");
+    if !matches!(output.status.code(), Some(0 | 1)) {
+        return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
+    }
+    let worse = said.lines().find_map(|line| line.strip_prefix("worse than ")?.split_once(": "));
+    let tables = |names: &str| names.split(' ').map(str::to_owned).collect();
+    Ok(worse.map(|(commit, names)| (commit.to_owned(), tables(names))))
 }
 
 /// Extracts the source of `commit`, without its history.
