@@ -82,7 +82,7 @@
 //! | `/api/group?path=` | one group with its past, as of the last sample: [`wire::DetailDoc`] |
 //! | `/api/totals` | what to bill: [`wire::totals::TotalsDoc`] |
 //! | `/api/events` | the page's stream of events, which is private to the page and not documented |
-//! | `DELETE /api/group?path=` | where [`Dashboard::deletes`] or [`Dashboard::on_delete`] is asked for |
+//! | `DELETE /api/group?path=` | where [`Dashboard::deletes`] or `on_delete` is asked for |
 //! | `POST /api/limits` | where [`Dashboard::on_limits`] is asked for: the program's own |
 //! | `POST /api/limit?path=` | where [`Dashboard::on_limit`] is asked for: the program's own |
 //! | `POST /api/stat?e=&g=` | counts of events: lines of [`wire::stat::StatDoc`] |

@@ -53,8 +53,8 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Takes a refusal out of a box, whether it is in there as itself or as one of the three errors:
-    /// for programs whose functions return boxed errors.
+    /// Takes a refusal out of a box, where it is itself or one of the three errors: for programs
+    /// whose functions return boxed errors.
     ///
     /// # Examples
     /// ```

@@ -42,7 +42,7 @@ pub(super) async fn kill_purge_wait(
         return (StatusCode::OK, format!("deleted {path}\n"));
     }
     let held = killed.iter().filter(|killed| !killed.is_released());
-    let held = held.map(|killed| format!("{}: {}\n", killed.path(), killed.holders()));
+    let held = held.map(|killed| format!("{}\n", killed.holders()));
     (StatusCode::ACCEPTED, held.collect())
 }
 

@@ -248,9 +248,9 @@ impl Admission {
         Admission::builder(limit).build()
     }
 
-    /// Makes a queue for work that keeps CPUs busy on a runtime with a worker for each CPU, as tokio
-    /// has by default: with one place fewer than there are CPUs, and at least one. With as many
-    /// places as workers [nothing would wait](self#fewer-places-than-workers), so no turns be taken.
+    /// Makes a queue for work that keeps a CPU busy, on a runtime with a worker for each CPU, as
+    /// tokio has by default. It has one place fewer than there are CPUs, and at least one: with as
+    /// many places as workers [nothing would wait](self#fewer-places-than-workers) for its turn.
     #[must_use]
     pub fn for_cpus() -> Admission {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);

@@ -134,8 +134,8 @@ impl<F: Future> Grouped<F> {
     /// the future is dropped in the group, whatever it was waiting for. A connection served like
     /// this ends with its tenant, whether it reads, works or writes to a client that does not read.
     ///
-    /// A killed group's future is polled no more, not even once. Without a group it is only awaited.
-    /// Costs a lock of the group at each poll, beside the two switches.
+    /// The future of a killed group is polled no more, not even once. Without a group it is only
+    /// awaited. Costs a lock of the group at each poll, beside the two switches.
     ///
     /// # Examples
     /// ```
