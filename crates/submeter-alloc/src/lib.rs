@@ -33,7 +33,7 @@
 //! The target needs native thread-local storage: Linux, macOS and Windows have it.
 //!
 //! # When not to use it
-//! With jemalloc, whose threads keep counts themselves. [The guide] has the 25 lines that charge
+//! With jemalloc, whose threads keep counts themselves. [The guide] shows the lines that charge
 //! those to groups; blocks then cost nothing extra.
 //!
 //! [The guide]: submeter::guide::heap

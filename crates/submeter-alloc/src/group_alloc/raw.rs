@@ -265,7 +265,7 @@ mod tests {
             assert_eq!(is_granted, fits && !fails, "{more} more for {}", GROUPS[group].0);
             if is_granted {
                 Self::up(group)
-                    .for_each(|at| self.held[at] = self.held[at].strict_add_signed(more));
+                    .for_each(|at| self.held[at] = self.held[at].wrapping_add_signed(more));
             }
         }
 
