@@ -26,6 +26,7 @@ mod with {
     use std::net::{SocketAddr, TcpListener, TcpStream};
     use std::process::{Command, Stdio};
     use std::sync::Arc;
+    #[cfg(feature = "redis")]
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 

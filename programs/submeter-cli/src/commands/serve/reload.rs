@@ -75,7 +75,9 @@ impl Limits {
     /// Warns of limits for names with characters that nobody sees. Most come from copied text, and
     /// the tenant that was meant has no limit.
     fn warn_of_hidden(&self) {
-        let is_unseen = |c: char| is_hidden(c) || c != ' ' && c.is_whitespace();
+        // Names with control characters are refused.
+        let is_unseen =
+            |c: char| !c.is_control() && (is_hidden(c) || c != ' ' && c.is_whitespace());
         let both = self.limits.iter().zip(&self.places);
         for (limit, place) in both.filter(|(limit, _)| limit.path.contains(is_unseen)) {
             let shown = visible(&limit.path);
