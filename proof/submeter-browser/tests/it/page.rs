@@ -492,7 +492,7 @@ async fn a_hostile_name_stays_text() -> Outcome {
     browser.close().await
 }
 
-/// A message is painted in parts, one between two frames, and messages in a row put none of them off.
+/// A message is painted in parts, one between two frames, and the next message puts none off.
 #[tokio::test]
 async fn one_part_is_painted_between_frames() -> Outcome {
     let Some((_program, browser)) = shown().await? else { return Ok(()) };
