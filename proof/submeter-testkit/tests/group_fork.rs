@@ -1,6 +1,8 @@
 //! Updates of groups in children of a fork.
 #![cfg(not(miri))]
 
+use std::cell::Cell;
+use std::io::{self, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -87,6 +89,27 @@ fn a_child_forked_in_updates_has_its_copy_stress() {
     assert!(!own.is_killed() && tree.get("/child only").is_none(), "only the child changed");
 }
 
+/// Flushes, creates, kills and copies the tree, until it is told to stop.
+fn take_locks(
+    tree: &Tree,
+    leaves: &[Group],
+    requests: Counter<Count>,
+    thread: usize,
+    stop: &AtomicBool,
+) {
+    // Relaxed: only ends the loop.
+    for n in (0..).take_while(|_| !stop.load(Ordering::Relaxed)) {
+        leaves[n % 8].add(requests, 300);
+        let passing = tree.get_or_create(&format!("/k{thread}/{}", n % 5)).expect("room");
+        passing.add(requests, 1);
+        passing.kill().expect("no children");
+        tree.flush();
+        if n % 16 == 0 {
+            drop(tree.snapshot());
+        }
+    }
+}
+
 /// A child that is forked amid flushes and kills continues, or is told why it cannot.
 ///
 /// The parent's other threads flush, create, kill and copy the tree: at a fork they may hold any of
@@ -104,29 +127,21 @@ fn a_child_forked_in_flushes_goes_on_stress() {
     thread::scope(|scope| {
         for thread in 0..2 {
             let (tree, leaves, stop) = (&tree, &leaves, &stop);
-            scope.spawn(move || {
-                for n in 0.. {
-                    // Relaxed: only ends the loop.
-                    if stop.load(Ordering::Relaxed) {
-                        break;
-                    }
-                    leaves[n % 8].add(requests, 300);
-                    let passing = tree.get_or_create(&format!("/k{thread}/{}", n % 5));
-                    let passing = passing.expect("room");
-                    passing.add(requests, 1);
-                    passing.kill().expect("no children");
-                    tree.flush();
-                    if n % 16 == 0 {
-                        drop(tree.snapshot());
-                    }
-                }
-            });
+            scope.spawn(move || take_locks(tree, leaves, requests, thread, stop));
         }
-        let failed = (0..FORKS_OF_FLUSHES).find(|_| {
-            !fork::in_a_fork(|| {
+        // By which a child says whether it has found a lock of a thread that it lacks.
+        let (mut hears, says) = io::pipe().expect("a pipe");
+        let (mut forks, mut failed, mut met) = (0, None, false);
+        // Until one has.
+        while failed.is_none() && (forks < FORKS_OF_FLUSHES || !met && forks < 100) {
+            let found = Cell::new(0);
+            let passed = fork::in_a_fork(|| {
                 let told = |work: &dyn Fn() -> bool| match catch_unwind(AssertUnwindSafe(work)) {
                     Ok(right) => right,
-                    Err(why) => message(&*why).contains("was forked"),
+                    Err(why) => {
+                        found.set(1);
+                        message(&*why).contains("was forked")
+                    }
                 };
                 // Updates and reads continue in any case.
                 let before = leaves[0].read(requests);
@@ -141,12 +156,21 @@ fn a_child_forked_in_flushes_goes_on_stress() {
                     group.add(requests, 1);
                     group.kill().is_ok() && tree.snapshot().groups().len() >= 10
                 });
-                went_on && sums && lives
-            })
-        });
+                let says_so = (&says).write_all(&[found.get()]).is_ok();
+                went_on && sums && lives && says_so
+            });
+            let mut one = [0];
+            if passed && hears.read_exact(&mut one).is_ok() {
+                met |= one == [1];
+            } else {
+                failed = Some(forks);
+            }
+            forks += 1;
+        }
         // Relaxed: as above.
         stop.store(true, Ordering::Relaxed);
         assert_eq!(failed, None, "the fork whose child failed, or did not end");
+        assert!(met, "no child found a lock held");
     });
 }
 

@@ -59,6 +59,8 @@ pub struct Choice {
     pub source: Source,
     /// Why no cheaper source is in use; for the cheapest, what confirmed it.
     pub reason: String,
+    /// Whether a cheaper source could not be tested, as on a machine that is too busy.
+    pub is_inconclusive: bool,
 }
 
 /// Finds out, on the first call, where CPU time comes from; later calls return the same answer.
@@ -418,7 +420,7 @@ fn decide() -> Choice {
 
 /// Returns the choice if nothing cheaper is available, with the reason.
 pub(crate) fn syscall(reason: String) -> Choice {
-    Choice { source: Source::Syscall, reason }
+    Choice { source: Source::Syscall, reason, is_inconclusive: false }
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ pub(super) struct Said {
     pub(super) build: String,
     pub(super) backend: String,
     pub(super) backend_reason: String,
-    /// Whether its self-test was inconclusive, as on a machine that is too busy.
+    /// Whether one of its self-tests was inconclusive, as on a machine that is too busy.
     pub(super) is_inconclusive: bool,
     pub(super) by_visits: bool,
     /// Whether a perf page tells a thread that it was switched out.
@@ -37,7 +37,7 @@ impl Said {
             build: Said::build(),
             backend: probe.backend.id().to_owned(),
             backend_reason: probe.reason.clone(),
-            is_inconclusive: probe.self_test == SelfTest::Inconclusive,
+            is_inconclusive: probe.self_test == SelfTest::Inconclusive || clock.is_inconclusive,
             by_visits: probe.barrier == Barrier::Visits,
             by_page: clock.source == Source::PerfPage,
             clock: clock.source.name().to_owned(),

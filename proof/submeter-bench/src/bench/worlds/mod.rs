@@ -27,8 +27,8 @@ pub(crate) use child::{enter, measure_in_world};
 const TABLE: &str = "worlds";
 /// The variant that is not a world: it is measured in the first available one.
 const NAIVE: &str = "naive";
-/// How often a world is retried if its self-test is inconclusive, as where other programs want the
-/// CPUs.
+/// How often a world is retried if one of its self-tests is inconclusive, as where other programs
+/// want the CPUs.
 const TRIES: u32 = 5;
 
 /// Returns the table's plan, with a process for each world.

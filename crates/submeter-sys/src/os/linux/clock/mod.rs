@@ -21,16 +21,18 @@ pub(crate) fn decide() -> Choice {
     }
     let page = selftest::run();
     if page == selftest::Verdict::Passed {
-        return Choice { source: Source::PerfPage, reason: format!("it {page}") };
+        let reason = format!("it {page}");
+        return Choice { source: Source::PerfPage, reason, is_inconclusive: false };
     }
-    ticks_or_syscall(format!("perf page: {page}"))
+    let is_inconclusive = page == selftest::Verdict::Inconclusive;
+    Choice { is_inconclusive, ..ticks_or_syscall(format!("perf page: {page}")) }
 }
 
 /// Chooses a source without perf events, for `reason`, and without the counter if that is not
 /// usable either.
 pub(crate) fn ticks_or_syscall(reason: String) -> Choice {
     match ticks::rate() {
-        Ok(_) => Choice { source: Source::Ticks, reason },
+        Ok(_) => Choice { source: Source::Ticks, reason, is_inconclusive: false },
         Err(why) => syscall(why.to_owned()),
     }
 }
