@@ -78,3 +78,50 @@ where
         self.inner.call(request).in_current_group()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::pin::pin;
+    use std::task::Waker;
+    use std::time::Duration;
+
+    use submeter::switch::{self, TimeSlice};
+    use submeter::{Schema, Tree};
+    use tower::{ServiceBuilder, ServiceExt, service_fn};
+
+    use super::*;
+
+    /// A tower service yields between the polls of its answer.
+    ///
+    /// By `map_future`, below the layer that enters the group: a slice outside of it has no group's
+    /// time.
+    #[test]
+    fn a_tower_service_yields_between_its_polls() {
+        let mut schema = Schema::builder();
+        schema.cpu_time("cpu", "CPU time");
+        let tree = Tree::new(schema.build().expect("valid")).expect("address space");
+        let web = tree.create("/web").expect("new");
+        // Ten polls of its own, and before each one in which others have their turn.
+        for (slice, expected) in [(Duration::ZERO, 20), (Duration::from_secs(1000), 10)] {
+            let answer = |()| {
+                let (web, mut left) = (web.clone(), 10);
+                poll_fn(move |_| {
+                    assert_eq!(switch::current().as_ref(), Some(&web));
+                    left -= 1;
+                    if left == 0 { Poll::Ready(Ok::<_, ()>(())) } else { Poll::Pending }
+                })
+            };
+            let service = ServiceBuilder::new()
+                .layer(GroupLayer::new(|(): &()| Some(web.clone())))
+                .map_future(|answer| TimeSlice::new(slice).between_polls(answer))
+                .service(service_fn(answer));
+            let (mut asks, mut polls) = (pin!(service.oneshot(())), 1);
+            let context = &mut Context::from_waker(Waker::noop());
+            while asks.as_mut().poll(context).is_pending() {
+                polls += 1;
+            }
+            assert_eq!(polls, expected, "slices of {slice:?}");
+        }
+    }
+}

@@ -4,10 +4,10 @@
 //! **virtual time**, how far each child has got: what it used, divided by its weight. The child
 //! that has got least far goes next, at each level from the root down. The virtual time of a level
 //! is the position of the last child that went. A group that returns starts there: time in which it
-//! wanted nothing earns it no credit. A newcomer starts one turn behind, so that groups made for one
-//! request each do not keep those that have had a turn from their next one. It is behind by a turn,
-//! at whatever cost a turn has while it waits, not by a fixed amount. Work that waits in a group
-//! itself contends with the group's children, as one child of the usual weight.
+//! wanted nothing earns it no credit. A newcomer starts one turn behind, so that groups made for
+//! one request each do not keep those that have had a turn from their next one. It is behind by a
+//! turn, at whatever cost a turn has while it waits, not by a fixed amount. Work that waits in a
+//! group itself contends with the group's children, as one child of the usual weight.
 //!
 //! The cost of work is known when it ends. Until then it counts for what work of its group cost on
 //! average, or of the nearest group above in which some has ended, so that a group cannot take all

@@ -221,7 +221,7 @@ fn fair_a_sleeper_delays_no_more_than_a_worker() {
 /// Each time, it started a turn behind, as if it had never come before, and the heavy tenant went
 /// first once more.
 #[test]
-fn fair_a_tenant_that_returns_gets_the_next_place() {
+fn fair_a_returning_tenant_gets_the_next_place() {
     // At another moment of a heavy piece each time.
     let comes = Comes::Each(Duration::from_micros(12_300));
     let light = Tenant { comes, ..Tenant::new("/light", 0, 2 * MS, 2 * MS) };
