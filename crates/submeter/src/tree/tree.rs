@@ -252,7 +252,7 @@ impl Tree {
     /// set names some, with a number appended if the tree has one of that name (`io_2`). An update
     /// costs what it costs in any section. A group gets memory for them with its first such update:
     /// that update allocates, for each level up to one that was updated before. Where it must not,
-    /// as in a signal handler, make a [`handle`](Group::handle) beforehand. Groups that are never
+    /// as in a signal handler, add 0 to one of them beforehand. Groups that are never
     /// updated stay as small as they were, and all other metrics stay as cheap. Each section
     /// reserves address space, and each flush and snapshot of the whole tree visits it.
     ///

@@ -106,6 +106,18 @@ mod tests {
     }
 
     #[test]
+    fn an_add_of_0_makes_the_words_beforehand() {
+        let schema = Schema::builder().build().expect("valid");
+        let tree = Tree::new(schema).expect("address space");
+        let Set { n, .. } = tree.declare().expect("new names");
+        let web = tree.get_or_create("/acme/web").expect("room");
+        let has_words = || web.inner.words_of(n.key.section).is_some();
+        assert!(!has_words());
+        web.add(n, 0);
+        assert!(has_words());
+    }
+
+    #[test]
     fn a_group_without_room_counts_above() {
         let schema = Schema::builder().build().expect("valid");
         let tree = Tree::new(schema).expect("address space");
