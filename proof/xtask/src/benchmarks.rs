@@ -1,11 +1,11 @@
 //! Splices figures into documents, so that none is typed by hand: README's claims into
 //! BENCHMARKS.md, and the tables of records into the documents beside them and into README.md.
 //!
-//! The text between `<!-- claims -->` and `<!-- end of claims -->` is the output of `submeter-bench
-//! --claims .`. The text between `<!-- record: PATH -->` and `<!-- end of record -->` is the output of `submeter-bench
-//! --from PATH --markdown -`. To use a newer record, change the path there, or in the claims, and
-//! run this. `PATH beside OTHER` inserts the ratios of two records side by side, and `PATH of
-//! TABLE` the figures of a single table.
+//! The text between `<!-- claims -->` and `<!-- end of claims -->` is the output of
+//! `submeter-bench --claims .`. The text between `<!-- record: PATH -->` and
+//! `<!-- end of record -->` is that of `submeter-bench --from PATH --markdown -`. To use a newer
+//! record, change the path there, or in the claims, and run this. `PATH beside OTHER` inserts the
+//! ratios of two records side by side, and `PATH of TABLE` the figures of a single table.
 
 use std::path::Path;
 
