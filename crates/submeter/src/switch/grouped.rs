@@ -135,7 +135,8 @@ impl<F: Future> Grouped<F> {
     /// this ends with its tenant, whether it reads, works or writes to a client that does not read.
     ///
     /// The future of a killed group is polled no more, not even once. Without a group it is only
-    /// awaited. Costs a lock of the group at each poll, beside the two switches.
+    /// awaited. Costs two switches a poll; a poll by another task
+    /// than before takes a lock of the group.
     ///
     /// # Examples
     /// ```

@@ -22,8 +22,9 @@ impl Group {
     /// that runs as long as its tenant exists. Ready at once if the group was killed before.
     ///
     /// It works on every runtime, and any number of tasks may wait. A poll that finds the group
-    /// alive takes a lock; updates and charges cost what they did. A dropped future leaves nothing
-    /// behind. Waiting charges end by themselves: see [`charge`](Group::charge).
+    /// alive takes a lock, unless the same task was the last to poll; updates and charges cost what
+    /// they did. A dropped future leaves nothing behind. Waiting charges end by themselves: see
+    /// [`charge`](Group::charge).
     ///
     /// # Examples
     /// ```
@@ -53,7 +54,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn killed(&self) -> WhenKilled<'_> {
-        WhenKilled { group: self, ticket: None }
+        WhenKilled { group: self, registered: None }
     }
 
     /// Registers `waker` to be woken by the kill of this group, and returns the ticket with which
@@ -85,7 +86,8 @@ impl Group {
 #[must_use = "a future does nothing unless it is polled"]
 pub struct WhenKilled<'a> {
     group: &'a Group,
-    ticket: Option<u64>,
+    /// The waker that the kill wakes, with its ticket.
+    registered: Option<(u64, Waker)>,
 }
 
 impl Future for WhenKilled<'_> {
@@ -93,23 +95,26 @@ impl Future for WhenKilled<'_> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let group = self.group;
-        if !group.is_killed() {
-            let waker = context.waker().clone();
-            let (ticket, old) = group.inner.extras.kill_waits().insert(self.ticket, waker);
-            // After the lock is released: dropping a waker runs the user's code.
-            drop(old);
-            self.ticket = Some(ticket);
-            if !group.is_killed_meanwhile() {
-                return Poll::Pending;
-            }
+        if group.is_killed() {
+            return Poll::Ready(());
         }
-        Poll::Ready(())
+        let waker = context.waker();
+        let registered = self.registered.as_ref();
+        // A kill that this poll does not see wakes the waker from now on, and the task polls again.
+        if registered.is_some_and(|(_, registered)| registered.will_wake(waker)) {
+            return Poll::Pending;
+        }
+        let ticket = registered.map(|&(ticket, _)| ticket);
+        let (ticket, old) = group.inner.extras.kill_waits().insert(ticket, waker.clone());
+        // After the lock is released: dropping a waker runs the user's code.
+        drop((old, self.registered.replace((ticket, waker.clone()))));
+        if group.is_killed_meanwhile() { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 
 impl Drop for WhenKilled<'_> {
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket {
+        if let Some((ticket, _)) = self.registered {
             drop(self.group.inner.extras.kill_waits().remove(ticket));
         }
     }
@@ -193,6 +198,29 @@ mod tests {
         web.kill().expect("alive");
         assert_eq!(places.count(), 0);
         assert!(poll(&mut waits[0], &mut context).is_ready());
+    }
+
+    /// A poll by the same task takes no lock; the first one and one by another task do.
+    #[test]
+    fn a_poll_by_the_same_task_registers_nothing() {
+        let tree = Tree::new(Schema::builder().build().expect("valid")).expect("address space");
+        let web = tree.create("/web").expect("new");
+        let tasks = [(); 2].map(|()| Arc::new(Woken::default()));
+        let wakers = tasks.clone().map(Waker::from);
+        let mut wait = web.killed();
+        // By how many more wakers a poll of this task's waker is held afterwards.
+        let mut poll = |task: usize| {
+            let before = Arc::strong_count(&tasks[task]);
+            let mut context = Context::from_waker(&wakers[task]);
+            assert!(Pin::new(&mut wait).poll(&mut context).is_pending());
+            Arc::strong_count(&tasks[task]) - before
+        };
+        assert_eq!([0, 0, 1, 1].map(&mut poll), [2, 0, 2, 0], "held in the list and by the wait");
+        // A list that was emptied shows that no poll of the same task puts the waker back.
+        assert_eq!(web.inner.extras.kill_waits().take().len(), 1);
+        assert_eq!((poll(1), web.inner.extras.kill_waits().count()), (0, 0));
+        web.kill().expect("alive");
+        assert!(Pin::new(&mut wait).poll(&mut Context::from_waker(&wakers[1])).is_ready());
     }
 
     #[test]
