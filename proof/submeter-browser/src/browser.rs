@@ -1,11 +1,18 @@
 //! A headless Chromium.
 
 use std::error::Error;
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use fantoccini::actions::{InputSource, KeyAction, KeyActions};
+use fantoccini::wd::WebDriverCompatibleCommand;
+use fantoccini::{Client, ClientBuilder};
+use http::Method;
+use hyper_util::client::legacy::connect::HttpConnector;
 use serde_json::{Value, json};
-
-use crate::driver::Driver;
+use url::{ParseError, Url};
 
 /// Time limit for anything that the page does, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -23,41 +30,47 @@ const ARGUMENTS: [&str; 7] = [
 ];
 
 /// A browser with one page. It ends when it is dropped.
-pub struct Browser(Driver);
-
-/// A key without a character, as WebDriver numbers it.
-#[derive(Clone, Copy, Debug)]
-pub enum Key {
-    /// To the next element.
-    Tab,
-    /// Carriage return.
-    Enter,
-    /// Out of what is open.
-    Escape,
-    /// To the last.
-    End,
-    /// To the first.
-    Home,
-    /// An arrow.
-    Left,
-    /// An arrow.
-    Right,
-    /// An arrow.
-    Down,
+pub struct Browser {
+    client: Client,
+    driver: Driver,
 }
 
-impl From<Key> for char {
-    fn from(key: Key) -> char {
-        match key {
-            Key::Tab => '\u{e004}',
-            Key::Enter => '\u{e007}',
-            Key::Escape => '\u{e00c}',
-            Key::End => '\u{e010}',
-            Key::Home => '\u{e011}',
-            Key::Left => '\u{e012}',
-            Key::Right => '\u{e014}',
-            Key::Down => '\u{e015}',
+/// The process that drives it.
+struct Driver {
+    process: Child,
+    /// The port; `None` until it listens.
+    port: Option<u16>,
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // On request, it ends the browser that it started; a signal would leave that behind. The
+        // request uses a socket, because a failing test no longer has a runtime.
+        let asked = self.port.is_some_and(|port| {
+            let host = Ipv4Addr::LOCALHOST;
+            TcpStream::connect((host, port)).is_ok_and(|mut driver| {
+                let request = format!("GET /shutdown HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n");
+                driver.write_all(request.as_bytes()).is_ok()
+            })
+        });
+        if !asked {
+            _ = self.process.kill();
         }
+        _ = self.process.wait();
+    }
+}
+
+/// A command of Chrome's own protocol, for what WebDriver cannot express.
+#[derive(Debug)]
+struct Devtools(Value);
+
+impl WebDriverCompatibleCommand for Devtools {
+    fn endpoint(&self, base: &Url, session: Option<&str>) -> Result<Url, ParseError> {
+        base.join(&format!("session/{}/goog/cdp/execute", session.unwrap_or_default()))
+    }
+
+    fn method_and_body(&self, _: &Url) -> (Method, Option<String>) {
+        (Method::POST, Some(self.0.to_string()))
     }
 }
 
@@ -67,8 +80,26 @@ impl Browser {
     /// # Errors
     /// When there is one and it does not start.
     pub async fn start() -> Result<Option<Browser>, Box<dyn Error>> {
+        let driver = Command::new("chromedriver").arg("--port=0").stdout(Stdio::piped()).spawn();
+        let mut driver = match driver {
+            Ok(process) => Driver { process, port: None },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                println!(
+                    "skipped: the page in a browser: apt-get install chromium chromium-driver"
+                );
+                return Ok(None);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let port = port(&mut driver.process)?;
+        driver.port = Some(port);
         let options = json!({ "goog:chromeOptions": { "args": ARGUMENTS } });
-        Ok(Driver::start(options).await?.map(Browser))
+        let Value::Object(capabilities) = options else { unreachable!("written above") };
+        let client = ClientBuilder::new(HttpConnector::new())
+            .capabilities(capabilities)
+            .connect(&format!("http://127.0.0.1:{port}"))
+            .await?;
+        Ok(Some(Browser { client, driver }))
     }
 
     /// Opens an address.
@@ -76,8 +107,7 @@ impl Browser {
     /// # Errors
     /// When the browser cannot.
     pub async fn goto(&self, address: &str) -> Result<(), Box<dyn Error>> {
-        self.0.post("/url", &json!({ "url": address })).await?;
-        Ok(())
+        Ok(self.client.goto(address).await?)
     }
 
     /// Opens an address, and waits until the page shows live figures.
@@ -110,8 +140,7 @@ impl Browser {
     /// # Errors
     /// When it throws.
     pub async fn value(&self, expression: &str) -> Result<Value, Box<dyn Error>> {
-        let script = json!({ "script": format!("return ({expression});"), "args": [] });
-        self.0.post("/execute/sync", &script).await
+        Ok(self.client.execute(&format!("return ({expression});"), Vec::new()).await?)
     }
 
     /// Runs statements that call `done` with their result, which is returned.
@@ -120,10 +149,11 @@ impl Browser {
     /// When they throw.
     pub async fn run(&self, statements: &str) -> Result<Value, Box<dyn Error>> {
         let script = format!("const done = arguments[arguments.length - 1]; {statements}");
-        self.0.post("/execute/async", &json!({ "script": script, "args": [] })).await
+        Ok(self.client.execute_async(&script, Vec::new()).await?)
     }
 
-    /// Presses keys, one after another; those without a character are [`Key`]s.
+    /// Presses keys, one after another; those without a character are
+    /// [`Key`](fantoccini::key::Key)s.
     ///
     /// # Errors
     /// When the browser is gone.
@@ -131,11 +161,10 @@ impl Browser {
         &self,
         keys: impl IntoIterator<Item = impl Into<char>>,
     ) -> Result<(), Box<dyn Error>> {
-        let both = |key: char| ["keyDown", "keyUp"].map(|act| json!({ "type": act, "value": key }));
-        let actions: Vec<Value> = keys.into_iter().flat_map(|key| both(key.into())).collect();
-        let keyboard = json!({ "type": "key", "id": "keyboard", "actions": actions });
-        self.0.post("/actions", &json!({ "actions": [keyboard] })).await?;
-        Ok(())
+        let both = |key: char| [KeyAction::Down { value: key }, KeyAction::Up { value: key }];
+        let actions = keys.into_iter().flat_map(|key| both(key.into()));
+        let keyboard = KeyActions::new("keyboard".to_owned());
+        Ok(self.client.perform_actions(actions.fold(keyboard, KeyActions::then)).await?)
     }
 
     /// Gives the page that many pixels.
@@ -154,18 +183,16 @@ impl Browser {
     /// # Errors
     /// When the browser refuses it.
     pub async fn devtools(&self, method: &str, of: Value) -> Result<Value, Box<dyn Error>> {
-        self.0.post("/goog/cdp/execute", &json!({ "cmd": method, "params": of })).await
+        let command = Devtools(json!({ "cmd": method, "params": of }));
+        Ok(self.client.issue_cmd(command).await?)
     }
 
     /// Returns what is seen of the page, as PNG.
     ///
     /// # Errors
     /// When the browser is gone.
-    #[cfg(feature = "long")]
     pub async fn picture(&self) -> Result<Vec<u8>, Box<dyn Error>> {
-        use base64::Engine;
-        let shot = self.0.ask("GET", "/screenshot", "").await?;
-        Ok(base64::prelude::BASE64_STANDARD.decode(shot.as_str().unwrap_or_default())?)
+        Ok(self.client.screenshot().await?)
     }
 
     /// Ends the browser.
@@ -173,7 +200,21 @@ impl Browser {
     /// # Errors
     /// When it was gone before.
     pub async fn close(self) -> Result<(), Box<dyn Error>> {
-        self.0.ask("DELETE", "", "").await?;
+        let Browser { client, driver } = self;
+        client.close().await?;
+        drop(driver);
         Ok(())
     }
+}
+
+/// Returns the port that a driver reports to listen on.
+fn port(driver: &mut Child) -> Result<u16, Box<dyn Error>> {
+    let said = driver.stdout.take().expect("it is piped");
+    for line in BufReader::new(said).lines() {
+        let line = line?;
+        if let Some((_, port)) = line.split_once("started successfully on port ") {
+            return Ok(port.trim_end_matches('.').parse()?);
+        }
+    }
+    Err("chromedriver ended before it listened".into())
 }

@@ -6,8 +6,8 @@
 #![forbid(unsafe_code)]
 
 mod browser;
-mod driver;
 mod program;
 
-pub use browser::{Browser, Key};
+pub use browser::Browser;
+pub use fantoccini::key::Key;
 pub use program::Program;

@@ -135,8 +135,7 @@ impl<F: Future> Grouped<F> {
     /// this ends with its tenant, whether it reads, works or writes to a client that does not read.
     ///
     /// The future of a killed group is polled no more, not even once. Without a group it is only
-    /// awaited. Costs two switches a poll; a poll by another task
-    /// than before takes a lock of the group.
+    /// awaited. Costs two switches a poll, and a lock of the group if another task polled before.
     ///
     /// # Examples
     /// ```
