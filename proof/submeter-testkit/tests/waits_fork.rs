@@ -120,7 +120,7 @@ fn a_child_forked_amid_a_wait_waits_itself() {
     let (of_parent, waker) = woken();
     let mut waiting = Box::pin(group.killed());
     assert!(waits(&mut waiting, &waker));
-    let mut passed = [false; 3];
+    let mut passed = [false; 4];
     amid_a_wait(&group, || {
         passed[0] = fork::in_a_fork(|| {
             let (of_child, waker) = woken();
@@ -149,8 +149,14 @@ fn a_child_forked_amid_a_wait_waits_itself() {
             group.kill().expect("it lives here too");
             waits && times(&of_child) == 1 && times(&of_parent) == 0
         });
+        // The same by the waker that it has in the parent's list, which the child's lacks.
+        passed[3] = fork::in_a_fork(|| {
+            let waits = waits(&mut waiting, &waker);
+            group.kill().expect("it lives here too");
+            waits && times(&of_parent) == 1
+        });
     });
-    assert_eq!(passed, [true; 3], "the children");
+    assert_eq!(passed, [true; 4], "the children");
     assert_eq!(times(&of_parent), 0, "only children killed it");
     group.kill().expect("it lives");
     assert_eq!(times(&of_parent), 1);

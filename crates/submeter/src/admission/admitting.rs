@@ -1,12 +1,13 @@
 //! Waiting for a place, and holding one.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use pin_project_lite::pin_project;
 use submeter_percpu::wake::ThisThread;
 
 use super::error::{AdmissionError, Why};
@@ -113,15 +114,29 @@ impl Admitted {
     /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub async fn until_pending<F: Future>(self, future: F) -> F::Output {
-        let mut future = pin!(future);
-        let mut place = Some(self);
-        poll_fn(|context| {
-            let polled = future.as_mut().poll(context);
-            place = None;
-            polled
-        })
-        .await
+    pub fn until_pending<F: Future>(self, future: F) -> impl Future<Output = F::Output> {
+        UntilPending { future, place: Some(self) }
+    }
+}
+
+pin_project! {
+    // Not an async function: that would have room for the future twice.
+    #[must_use = "a future does nothing unless it is polled"]
+    struct UntilPending<F> {
+        #[pin]
+        future: F,
+        place: Option<Admitted>,
+    }
+}
+
+impl<F: Future> Future for UntilPending<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let polled = this.future.poll(context);
+        *this.place = None;
+        polled
     }
 }
 

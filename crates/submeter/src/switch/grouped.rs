@@ -1,14 +1,13 @@
 //! A value that works in a group whenever it is polled.
 
 use std::fmt;
-use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 
 use super::in_group_of::{InGroupOf, Keeper};
-use crate::tree::group::Group;
+use crate::tree::group::{Group, KillWait};
 
 /// Attaches a group to a future, a stream, a body, or anything else that is polled.
 pub trait InGroup: Sized {
@@ -123,7 +122,6 @@ impl<T> Grouped<T> {
     }
 
     /// Takes the value out.
-    #[cfg(feature = "rayon")]
     pub(crate) fn take(self) -> (T, Option<Group>) {
         self.kept.take()
     }
@@ -158,15 +156,58 @@ impl<F: Future> Grouped<F> {
     /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub async fn until_killed(self) -> Option<F::Output> {
-        let group = self.group().cloned();
-        let mut killed = pin!(group.as_ref().map(Group::killed));
-        let mut future = pin!(self);
-        poll_fn(|context| match killed.as_mut().as_pin_mut().map(|killed| killed.poll(context)) {
-            Some(Poll::Ready(())) => Poll::Ready(None),
-            _ => future.as_mut().poll(context).map(Some),
-        })
-        .await
+    pub fn until_killed(self) -> impl Future<Output = Option<F::Output>> {
+        let (future, group) = self.take();
+        UntilKilled { kept: InGroupOf::new(future, Watched { group, wait: KillWait::default() }) }
+    }
+}
+
+/// A group whose kill wakes the task.
+struct Watched {
+    group: Option<Group>,
+    wait: KillWait,
+}
+
+impl Keeper for Watched {
+    #[inline]
+    fn group(&self) -> Option<&Group> {
+        self.group.as_ref()
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        if let Some(group) = &self.group {
+            self.wait.leave(group);
+        }
+    }
+}
+
+pin_project! {
+    // Not an async function: that would have room for the future three times.
+    #[must_use = "a future does nothing unless it is polled"]
+    struct UntilKilled<F> {
+        #[pin]
+        kept: InGroupOf<F, Watched>,
+    }
+}
+
+impl<F: Future> Future for UntilKilled<F> {
+    type Output = Option<F::Output>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<F::Output>> {
+        let (mut value, Watched { group, wait }, _entered) = self.project().kept.enter();
+        let is_killed = group.as_ref().is_some_and(|group| wait.poll(group, context).is_ready());
+        let polled = if is_killed {
+            Poll::Ready(None)
+        } else {
+            let future = value.as_mut().as_pin_mut().expect("not polled after its end");
+            future.poll(context).map(Some)
+        };
+        if polled.is_ready() {
+            value.set(None);
+        }
+        polled
     }
 }
 

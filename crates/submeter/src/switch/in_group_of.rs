@@ -81,7 +81,6 @@ impl<T, K: Keeper> InGroupOf<T, K> {
     }
 
     /// Takes the value out, which was never pinned.
-    #[cfg(feature = "rayon")]
     pub(crate) fn take(mut self) -> (T, K)
     where
         K: Default,

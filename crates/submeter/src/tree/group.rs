@@ -32,6 +32,7 @@ mod spending;
 mod updates;
 
 use creation::OnCreateAll;
+pub(crate) use ends::KillWait;
 pub use ends::WhenKilled;
 
 /// A handle to one group. Look it up once and keep it.

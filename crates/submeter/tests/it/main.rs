@@ -48,6 +48,7 @@ mod switch_travels;
 mod test_clock;
 mod thread_counts;
 mod tree;
+mod until;
 mod waits;
 #[path = "../../../submeter-percpu/tests/it/witness.rs"]
 mod witness;

@@ -8,11 +8,13 @@
 
 use std::fmt;
 use std::pin::Pin;
+use std::ptr;
 use std::sync::atomic::{Ordering, fence};
 use std::task::{Context, Poll, Waker};
 
 use submeter_percpu::LimitNode;
 use submeter_percpu::contain::contain;
+use submeter_sys::fork;
 
 use super::Group;
 
@@ -54,7 +56,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn killed(&self) -> WhenKilled<'_> {
-        WhenKilled { group: self, registered: None }
+        WhenKilled { group: self, wait: KillWait::default() }
     }
 
     /// Registers `waker` to be woken by the kill of this group, and returns the ticket with which
@@ -82,12 +84,58 @@ impl Group {
     }
 }
 
+/// A task's place among those that the kill of one group wakes.
+#[derive(Debug, Default)]
+pub(crate) struct KillWait(Option<Place>);
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    ticket: u64,
+    /// Where the waker in the list is. Not a waker: the task may own this, and would own itself.
+    waker: [usize; 2],
+    /// The process whose list it is: a forked child begins with an empty one.
+    process: u32,
+}
+
+fn place_of(waker: &Waker) -> [usize; 2] {
+    [waker.data().addr(), ptr::from_ref(waker.vtable()).addr()]
+}
+
+impl KillWait {
+    /// Ready if the group has been killed; otherwise the kill wakes the task.
+    pub(crate) fn poll(&mut self, group: &Group, context: &Context<'_>) -> Poll<()> {
+        if group.is_killed() {
+            return Poll::Ready(());
+        }
+        let (asking, own) = (place_of(context.waker()), self.0);
+        // The list holds that waker until a kill takes it, so nothing else is at its place. A kill
+        // that this poll does not see wakes the task, which then polls again.
+        if own.is_some_and(|own| own.waker == asking && fork::is(own.process)) {
+            return Poll::Pending;
+        }
+        let waker = context.waker().clone();
+        let kept = place_of(&waker);
+        let (ticket, old) =
+            group.inner.extras.kill_waits().insert(own.map(|own| own.ticket), waker);
+        self.0 = Some(Place { ticket, waker: kept, process: fork::generation() });
+        // After the lock is released: dropping a waker runs the user's code.
+        drop(old);
+        if group.is_killed_meanwhile() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Leaves the place.
+    pub(crate) fn leave(&mut self, group: &Group) {
+        if let Some(Place { ticket, .. }) = self.0.take() {
+            drop(group.inner.extras.kill_waits().remove(ticket));
+        }
+    }
+}
+
 /// A future that is ready once a group has been killed. Created by [`Group::killed`].
 #[must_use = "a future does nothing unless it is polled"]
 pub struct WhenKilled<'a> {
     group: &'a Group,
-    /// The waker that the kill wakes, with its ticket.
-    registered: Option<(u64, Waker)>,
+    wait: KillWait,
 }
 
 impl Future for WhenKilled<'_> {
@@ -95,28 +143,13 @@ impl Future for WhenKilled<'_> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let group = self.group;
-        if group.is_killed() {
-            return Poll::Ready(());
-        }
-        let waker = context.waker();
-        let registered = self.registered.as_ref();
-        // A kill that this poll does not see wakes the waker from now on, and the task polls again.
-        if registered.is_some_and(|(_, registered)| registered.will_wake(waker)) {
-            return Poll::Pending;
-        }
-        let ticket = registered.map(|&(ticket, _)| ticket);
-        let (ticket, old) = group.inner.extras.kill_waits().insert(ticket, waker.clone());
-        // After the lock is released: dropping a waker runs the user's code.
-        drop((old, self.registered.replace((ticket, waker.clone()))));
-        if group.is_killed_meanwhile() { Poll::Ready(()) } else { Poll::Pending }
+        self.wait.poll(group, context)
     }
 }
 
 impl Drop for WhenKilled<'_> {
     fn drop(&mut self) {
-        if let Some((ticket, _)) = self.registered {
-            drop(self.group.inner.extras.kill_waits().remove(ticket));
-        }
+        self.wait.leave(self.group);
     }
 }
 
@@ -215,10 +248,15 @@ mod tests {
             assert!(Pin::new(&mut wait).poll(&mut context).is_pending());
             Arc::strong_count(&tasks[task]) - before
         };
-        assert_eq!([0, 0, 1, 1].map(&mut poll), [2, 0, 2, 0], "held in the list and by the wait");
+        assert_eq!([0, 0, 1, 1].map(&mut poll), [1, 0, 1, 0], "held by the list alone");
         // A list that was emptied shows that no poll of the same task puts the waker back.
-        assert_eq!(web.inner.extras.kill_waits().take().len(), 1);
-        assert_eq!((poll(1), web.inner.extras.kill_waits().count()), (0, 0));
+        let waits = web.inner.extras.kill_waits();
+        assert_eq!(waits.take().len(), 1);
+        assert_eq!((poll(1), waits.count()), (0, 0));
+        // It is the list of another process that is empty in a forked child.
+        wait.wait.0.as_mut().expect("it waits").process -= 1;
+        assert!(Pin::new(&mut wait).poll(&mut Context::from_waker(&wakers[1])).is_pending());
+        assert_eq!(waits.count(), 1);
         web.kill().expect("alive");
         assert!(Pin::new(&mut wait).poll(&mut Context::from_waker(&wakers[1])).is_ready());
     }
