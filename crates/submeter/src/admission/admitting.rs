@@ -92,8 +92,9 @@ impl Admitted {
     /// Waits for the future's end, but holds the place only until the future first has to wait: for
     /// work and the write of its answer in one. A client that does not read then keeps no place.
     ///
-    /// Work that waits for something else in its middle loses its place there. Hold the place by
-    /// hand for such work.
+    /// Work that waits for something else in its middle loses its place there, also for a contended
+    /// async lock, or where the runtime makes it yield because its budget is spent. Hold the place
+    /// by hand for such work, and for work whose [cost](Self::set_cost) is known only afterwards.
     ///
     /// # Examples
     /// ```

@@ -3,11 +3,12 @@
 //! Each group whose work waits or is in flight has a **node**. Its parent's node keeps, in
 //! **virtual time**, how far each child has got: what it used, divided by its weight. The child
 //! that has got least far goes next, at each level from the root down. The virtual time of a level
-//! is the position of the last child that went. A group that returns starts there: time in which it
-//! wanted nothing earns it no credit. A newcomer starts one turn behind, so that groups made for
-//! one request each do not keep those that have had a turn from their next one. It is behind by a
-//! turn, at whatever cost a turn has while it waits, not by a fixed amount. Work that waits in a
-//! group itself contends with the group's children, as one child of the usual weight.
+//! is the position of the last child that went. A group that returns starts there, if the line has
+//! given it a turn before: time in which it wanted nothing earns it no credit. A newcomer starts
+//! one turn behind, so that groups made for one request each do not keep those that have had a turn
+//! from their next one. It is behind by a turn, at whatever cost a turn has while it waits, not by
+//! a fixed amount. Work that waits in a group itself contends with the group's children, as one
+//! child of the usual weight.
 //!
 //! The cost of work is known when it ends. Until then it counts for what work of its group cost on
 //! average, or of the nearest group above in which some has ended, so that a group cannot take all
@@ -488,7 +489,7 @@ impl Fair {
 
     /// Counts the end of work that was admitted while nothing waited: what it used, and its place
     /// since others wait, if its group takes part by then. If not, nothing tells how much of its
-    /// CPU time belongs to this contention; the group starts a turn behind when it comes again.
+    /// CPU time belongs to this contention.
     pub(super) fn complete_other(&mut self, group: &Group, used: Used) {
         self.pace.ended(self.now, self.nodes[ROOT].waiting > 0);
         let Some(&at) = self.places.get(&group.id()) else { return };

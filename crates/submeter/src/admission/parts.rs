@@ -1,6 +1,6 @@
 //! What enters and leaves the line, and the averages that it keeps.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -72,28 +72,87 @@ pub(super) struct State {
     pub(super) waiting: usize,
 }
 
-/// The most groups that are remembered as having had a turn: some hundred kilobytes.
+/// The most groups that are remembered as having had a turn.
 pub(super) const RECENT_MAX: usize = 1 << 14;
 
-/// The groups that had a turn and then wanted nothing: the latest [`RECENT_MAX`], or at least half
-/// of them. Ids alone: it keeps no group.
+/// The groups that had a turn and then wanted nothing, as a tree like theirs. Ids alone: it keeps
+/// no group.
+///
+/// If there are more than [`RECENT_MAX`], the branch with the most of them forgets the older half
+/// of its groups. So a tenant with a group for each request makes its own groups newcomers again,
+/// and nobody else's, on whichever level it has them. A bound for each parent was rejected: it is
+/// none for all together.
 #[derive(Default)]
 pub(super) struct Recent {
-    /// The newer ones, which replace the older ones once there are enough of them.
-    halves: [HashSet<u64, RandomState>; 2],
+    ids: HashMap<u64, Past, RandomState>,
+    /// How many there are here and below.
+    all: usize,
+    /// How often one was added here.
+    added: u64,
+}
+
+#[derive(Default)]
+struct Past {
+    /// `added` when the group, or one below it, was added last.
+    added: u64,
+    below: Option<Box<Recent>>,
+}
+
+impl Past {
+    fn all(&self) -> usize {
+        1 + self.below.as_ref().map_or(0, |below| below.all)
+    }
 }
 
 impl Recent {
-    pub(super) fn add(&mut self, id: u64) {
-        self.halves[0].insert(id);
-        if self.halves[0].len() == RECENT_MAX / 2 {
-            self.halves.swap(0, 1);
-            self.halves[0].clear();
+    /// Adds a group and those above it: `path` has their ids, from the top.
+    pub(super) fn add(&mut self, path: &[u64]) {
+        self.insert(path);
+        while self.all > RECENT_MAX {
+            self.forget();
         }
     }
 
+    fn insert(&mut self, path: &[u64]) {
+        let Some((&id, path)) = path.split_first() else { return };
+        self.added += 1;
+        let before = self.ids.get(&id).map_or(0, Past::all);
+        let past = self.ids.entry(id).or_default();
+        past.added = self.added;
+        if !path.is_empty() {
+            past.below.get_or_insert_default().insert(path);
+        }
+        self.all += past.all() - before;
+    }
+
+    /// Forgets half of the groups in the largest branch. As it is the largest, to find it takes few
+    /// looks for each one that is forgotten.
+    fn forget(&mut self) {
+        let own = self.ids.len();
+        let branches = self.ids.values_mut().filter_map(|past| past.below.as_deref_mut());
+        if let Some(most) = branches.max_by_key(|below| below.all)
+            && most.all > own
+        {
+            let before = most.all;
+            most.forget();
+            self.all -= before - most.all;
+            return;
+        }
+        let mut added: Vec<_> = self.ids.values().map(|past| past.added).collect();
+        let middle = *added.select_nth_unstable((own - 1) / 2).1;
+        self.ids.retain(|_, past| past.added > middle);
+        // Otherwise one branch after another could keep room for all.
+        self.ids.shrink_to_fit();
+        self.all = self.ids.values().map(Past::all).sum();
+    }
+
     pub(super) fn has(&self, id: u64) -> bool {
-        self.halves.iter().any(|half| half.contains(&id))
+        self.ids.contains_key(&id)
+    }
+
+    /// Returns what is known of the groups below one.
+    pub(super) fn below(&self, id: u64) -> Option<&Recent> {
+        self.ids.get(&id)?.below.as_deref()
     }
 }
 
@@ -185,17 +244,57 @@ impl Untaken {
 mod tests {
     use super::*;
 
-    /// Of more groups than it has room for, it remembers the latest, and never more than its bound.
+    /// Counts what it has, and checks that it knows how much that is.
+    fn count(recent: &Recent) -> usize {
+        let below = recent.ids.values().filter_map(|past| past.below.as_deref()).map(count);
+        let all = recent.ids.len() + below.sum::<usize>();
+        assert_eq!(recent.all, all);
+        all
+    }
+
+    /// Of more groups than it has room for, it remembers the latest and those that come again, and
+    /// never more than its bound.
     #[test]
     fn the_latest_turns_are_remembered() {
+        const COMES_AGAIN: u64 = u64::MAX;
         let mut recent = Recent::default();
+        recent.add(&[COMES_AGAIN]);
         for id in 0..4 * RECENT_MAX as u64 {
-            recent.add(id);
-            let latest = id.saturating_sub(RECENT_MAX as u64 / 2 - 1)..=id;
+            recent.add(&[id]);
+            let latest = id.saturating_sub(RECENT_MAX as u64 / 2 - 2)..=id;
             assert!(recent.has(id) && recent.has(*latest.start()), "{latest:?}");
-            assert!(recent.halves.iter().map(HashSet::len).sum::<usize>() <= RECENT_MAX);
+            assert!(recent.all <= RECENT_MAX && recent.ids.capacity() <= 2 * RECENT_MAX);
+            if id % 1000 == 0 {
+                assert!(recent.has(COMES_AGAIN), "{id}");
+                recent.add(&[COMES_AGAIN]);
+            }
         }
         assert!(!recent.has(0) && !recent.has(2 * RECENT_MAX as u64));
+        assert_eq!(count(&recent), recent.ids.len());
+    }
+
+    /// A branch with more groups than there is room for forgets its own, and keeps no room for them
+    /// once others have more.
+    #[test]
+    fn each_branch_forgets_its_own() {
+        let few = 64;
+        let mut recent = Recent::default();
+        (0..few).for_each(|id| recent.add(&[0, 1, id]));
+        // Side by side, and with one below each.
+        let path = |branch, id| [vec![0, branch, id], vec![0, branch, id, id]];
+        for (branch, levels) in [(2, 0), (3, 0), (4, 1), (5, 1), (2, 0)] {
+            for id in 0..2 * RECENT_MAX as u64 {
+                recent.add(&path(branch, id)[levels]);
+            }
+            assert!(count(&recent) <= RECENT_MAX && recent.all > RECENT_MAX / 4);
+            let below = |id| recent.below(0).and_then(|tenants| tenants.below(id));
+            let small = below(1).expect("it is small");
+            assert!((0..few).all(|id| small.has(id)), "beside {branch}");
+            let large = below(branch).expect("the last");
+            assert!(large.has(2 * RECENT_MAX as u64 - 1) && !large.has(0));
+            let room = (2..6).filter_map(below).map(|below| below.ids.capacity()).sum::<usize>();
+            assert!(room <= 2 * RECENT_MAX + 16, "{room}");
+        }
     }
 
     /// An average of ends that cost nothing can still grow.

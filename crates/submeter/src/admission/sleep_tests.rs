@@ -231,6 +231,43 @@ fn fair_a_returning_tenant_gets_the_next_place() {
     assert!(*later <= 2 * MS + MS / 2, "{later:?}: it waits for what is in flight");
 }
 
+/// Nor does another tenant make it a newcomer, by however many groups.
+///
+/// Each group that left was one more of the latest, whoever's it was.
+#[test]
+fn fair_a_returning_tenant_stays_known() {
+    const GROUPS: u32 = if cfg!(miri) { 50 } else { 20_000 };
+    for below in ["", "/below"] {
+        let tree = timed_tree();
+        let [heavy, light] = ["/heavy", "/light/user"].map(|path| tree.get_or_create(path));
+        let [heavy, light] = [heavy.expect("new"), light.expect("new")];
+        let mut fair = Fair::new(Bounds { all: 8, by_group: 8 }, 1);
+        let join = |fair: &mut Fair, group: &Group| {
+            let waker = Waker::noop().clone();
+            fair.join(group, waker, None, None, false, &mut |_| Some(0)).expect("no bound")
+        };
+        let turn = |fair: &mut Fair, group: &Group, number, cost| {
+            fair.admit();
+            let expected = fair.granted(number).expect("it goes next");
+            assert!(fair.take_outcome(number).is_some());
+            fair.complete(group, expected, Used::Cost(cost));
+        };
+        let number = join(&mut fair, &light);
+        turn(&mut fair, &light, number, 1);
+        for request in 0..GROUPS {
+            let group = tree.get_or_create(&format!("/busy/{request}{below}")).expect("new");
+            let number = join(&mut fair, &group);
+            turn(&mut fair, &group, number, 100);
+            group.kill().expect("a child");
+        }
+        let of_heavy = [0; 2].map(|_| join(&mut fair, &heavy));
+        turn(&mut fair, &heavy, of_heavy[0], 1);
+        let number = join(&mut fair, &light);
+        turn(&mut fair, &light, number, 1);
+        turn(&mut fair, &heavy, of_heavy[1], 1);
+    }
+}
+
 /// Work that sleeps has eight places for each place of work that does not.
 #[test]
 fn fair_sleepers_have_eight_places_for_each() {

@@ -1,11 +1,11 @@
 //! Where each node is in the virtual time of the level above, and which nodes exist.
 
-use std::iter::successors;
+use std::iter::{once, successors};
 
 use super::{FRACTION_BITS, Fair, Node, OWN, ROOT, TURN_FIRST, TURN_PARTS, WEIGHT_USUAL};
 #[cfg(test)]
 use crate::admission::parts::Outcome;
-use crate::admission::parts::{Average, Kept};
+use crate::admission::parts::{Average, Kept, Recent};
 use crate::tree::group::Group;
 
 /// A position in the virtual time of the level above. All its costs are in parts.
@@ -118,7 +118,7 @@ impl Fair {
         // The recursion is no deeper than groups are.
         let up = group.parent().map_or(ROOT, |parent| self.node(parent, watch));
         let kept = watch(group).map(|ticket| Kept { group: group.clone(), ticket });
-        let is_new = !self.recent.has(group.id());
+        let is_new = !self.known_below(up).is_some_and(|known| known.has(group.id()));
         let place = Place { at: self.nodes[up].now, is_new, ..Place::default() };
         let node = Node { id: group.id(), up, kept, place, ..Node::default() };
         self.nodes[up].below += 1;
@@ -130,6 +130,14 @@ impl Fair {
         }
         self.places.insert(group.id(), at);
         at
+    }
+
+    /// Returns which groups below a node are no newcomers, of those that have no node.
+    fn known_below(&self, at: usize) -> Option<&Recent> {
+        if at == ROOT {
+            return Some(&self.recent);
+        }
+        self.known_below(self.nodes[at].up)?.below(self.nodes[at].id)
     }
 
     /// Returns a node and those above it, up to the root node.
@@ -367,12 +375,17 @@ impl Fair {
         self.places.remove(&node.id);
         // A killed group does not come again.
         if node.kept.is_some() && !node.place.is_new {
-            self.recent.add(node.id);
+            let above = self.path(node.up).filter(|&at| at != ROOT).map(|at| self.nodes[at].id);
+            let mut path: Vec<_> = once(node.id).chain(above).collect();
+            path.reverse();
+            self.recent.add(&path);
         }
         self.effects.let_go.extend(node.kept);
         self.free.push(at);
         if self.places.is_empty() {
-            // As at first: a crowd that is gone leaves no memory behind.
+            // A crowd that is gone leaves no memory behind, apart from the ids of those that are
+            // not newcomers. Where nothing waits for a moment now and then, a tenant that returns
+            // would otherwise be behind each time, as the heavy one mostly is there again first.
             self.nodes.truncate(ROOT + 1);
             self.nodes.shrink_to_fit();
             self.free = Vec::new();
