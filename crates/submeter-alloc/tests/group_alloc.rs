@@ -233,7 +233,7 @@ fn a_cache_of_a_group_below_is_not_asked() {
 
 /// A cache that charges twice what it holds is asked until the heap has room.
 #[test]
-fn a_cache_that_charges_an_estimate_is_asked_until_it_helps() {
+fn a_cache_is_asked_until_it_helps() {
     let Books { tree, memory, heap, .. } = books();
     let group = tree.create("/estimate").expect("new");
     heap.set_limit(&group, Some(100_000)).expect("a number");
