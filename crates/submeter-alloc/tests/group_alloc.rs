@@ -181,16 +181,19 @@ fn a_cache_is_asked_before_a_future_ends() {
     drop(registered);
 }
 
-/// Items of a group, each with a charge that need not be what the heap has of it.
+/// Values, each with a charge that need not be what the heap has of it.
+type Items = Vec<(Vec<u8>, Charge)>;
+
+/// Items of a group that are given back when they are asked for.
 struct Cache {
-    items: Arc<Mutex<Vec<(Vec<u8>, Charge)>>>,
+    items: Arc<Mutex<Items>>,
     _registered: Reclaimable,
 }
 
 impl Cache {
     fn new(group: &Group, memory: Quota<Bytes>, n: usize, [bytes, charged]: [usize; 2]) -> Cache {
         let charge = || group.try_charge(memory, charged as u64).expect("no limit");
-        let items: Vec<_> = group.run(|| (0..n).map(|_| (vec![0; bytes], charge())).collect());
+        let items: Items = group.run(|| (0..n).map(|_| (vec![0; bytes], charge())).collect());
         let items = Arc::new(Mutex::new(items));
         let evicted = Arc::clone(&items);
         let registered = group.on_reclaim(memory, move |wanted| {
