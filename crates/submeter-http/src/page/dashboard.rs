@@ -260,12 +260,12 @@ impl Dashboard {
     /// [kills](submeter::Group::kill_subtree) the group and everything below it, calls `purge` for
     /// each, the group itself last, and waits up to ten seconds for requests in flight. The answer
     /// is 200 if all are released, 202 with what still holds them, 404, 409 for the root, or 500
-    /// with the groups whose `purge` panicked: those after them are purged all the same.
+    /// with the groups whose `purge` panicked: the others are purged all the same.
     ///
     /// `purge` drops what the program keeps for the tenant, with its charges, under the lock that
-    /// requests hold when they store: see [Kill, purge, wait](submeter::guide::lifetimes). Key it
-    /// by [`Group::id`](submeter::Group::id), not by path: a successor may be at the path already.
-    /// For answers of your own, use [`on_delete`](Dashboard::on_delete).
+    /// requests hold when they store: see [Kill, purge, wait](submeter::guide::lifetimes). Key that
+    /// data by [`Group::id`](submeter::Group::id), not by path: a successor may be at the path
+    /// already. For answers of your own, use [`on_delete`](Dashboard::on_delete).
     ///
     /// # Examples
     /// ```
