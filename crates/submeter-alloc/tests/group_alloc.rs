@@ -11,8 +11,8 @@ use allocator_api2::boxed::Box;
 use allocator_api2::vec::Vec as GroupVec;
 use hashbrown::{DefaultHashBuilder, HashMap};
 use submeter::switch::InGroup;
-use submeter::{Bytes, Group, Killed, Quota, Schema, Tree};
-use submeter_alloc::exact::{self, Exact, Heap, OrOverHeap};
+use submeter::{Bytes, Charge, Group, Killed, Quota, Reclaimable, Schema, Tree};
+use submeter_alloc::exact::{self, Exact, Heap, OrOverHeap, OverLimit};
 use submeter_alloc::{GroupAlloc, Live};
 
 #[path = "common/operations.rs"]
@@ -179,6 +179,74 @@ fn a_cache_is_asked_before_a_future_ends() {
     assert!((LIMIT..LIMIT + POLL as u64).contains(&over.bytes), "{over}");
     assert_eq!((held(), polls), (0, LIMIT as usize / POLL));
     drop(registered);
+}
+
+/// Values, each with a charge that need not be what the heap has of it.
+type Items = Vec<(Vec<u8>, Charge)>;
+
+/// Items of a group that are given back when they are asked for.
+struct Cache {
+    items: Arc<Mutex<Items>>,
+    _registered: Reclaimable,
+}
+
+impl Cache {
+    fn new(group: &Group, memory: Quota<Bytes>, n: usize, [bytes, charged]: [usize; 2]) -> Cache {
+        let charge = || group.try_charge(memory, charged as u64).expect("no limit");
+        let items: Items = group.run(|| (0..n).map(|_| (vec![0; bytes], charge())).collect());
+        let items = Arc::new(Mutex::new(items));
+        let evicted = Arc::clone(&items);
+        let registered = group.on_reclaim(memory, move |wanted| {
+            let (mut items, mut freed) = (evicted.lock().expect("whole"), 0);
+            while let Some((_, charge)) = items.pop_if(|_| freed < wanted) {
+                freed += charge.amount();
+            }
+        });
+        Cache { items, _registered: registered }
+    }
+
+    fn held(&self) -> usize {
+        self.items.lock().expect("whole").len()
+    }
+}
+
+/// Polls once a future that allocates.
+fn poll_with(group: &Group, bytes: usize, memory: Quota<Bytes>) -> Poll<Result<(), OverLimit>> {
+    let work = async {
+        let block = vec![0_u8; bytes];
+        yields().await;
+        drop(block);
+    };
+    let work = pin!(work.in_group(group).or_over_heap().reclaiming(memory));
+    work.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// A heap limit does not cover a living child: its cache loses nothing, however much it has.
+#[test]
+fn a_cache_of_a_group_below_is_not_asked() {
+    let Books { tree, memory, heap, .. } = books();
+    let child = tree.get_or_create("/family/child").expect("new");
+    let family = child.parent().expect("/family");
+    heap.set_limit(family, Some(100_000)).expect("a number");
+    let own = Cache::new(family, *memory, 9, [10_000; 2]);
+    let below = Cache::new(&child, *memory, 20, [10_000; 2]);
+    assert_eq!(poll_with(family, 15_000, *memory), Poll::Pending);
+    assert_eq!((own.held(), below.held()), (8, 20));
+}
+
+/// A cache that charges twice what it holds is asked until the heap has room.
+#[test]
+fn a_cache_is_asked_until_it_helps() {
+    let Books { tree, memory, heap, .. } = books();
+    let group = tree.create("/estimate").expect("new");
+    heap.set_limit(&group, Some(100_000)).expect("a number");
+    let cache = Cache::new(&group, *memory, 18, [5_000, 10_000]);
+    // With the list and the charges, more than one item over.
+    assert_eq!(poll_with(&group, 15_000, *memory), Poll::Pending);
+    assert_eq!(cache.held(), 16);
+    // More than the cache has: it gives all, and the future ends.
+    assert!(poll_with(&group, 110_000, *memory).is_ready());
+    assert_eq!(cache.held(), 0);
 }
 
 /// Is pending once.

@@ -171,3 +171,38 @@ impl fmt::Display for Detail<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admission::Admission;
+    use crate::{Count, Rate, Schema, Tree};
+
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+
+    /// Each of the four errors comes out of its box as itself, and any other stays in it.
+    #[test]
+    fn each_refusal_comes_out_of_its_box() {
+        let mut schema = Schema::builder();
+        let requests = schema.rate_limit::<Count>("requests", "Requests let in");
+        let in_flight = schema.quota::<Count>("in_flight", "Requests under way");
+        let tree = Tree::new(schema.build().expect("valid")).expect("room");
+        let acme = tree.create("/acme").expect("new");
+        acme.set_limit(in_flight, Some(0));
+        acme.set_rate(requests, Some(Rate::new(1, DAY))).expect("it can be kept");
+        let limit = || acme.try_charge(in_flight, 1).expect_err("no room");
+        let rate = acme.try_take(requests, 2).expect_err("more than one");
+        let admission = Admission::new(0).try_acquire(&acme).expect_err("no place");
+
+        let whole = Refusal::downcast(Box::new(Refusal::Limit(limit())));
+        assert!(matches!(whole, Ok(Refusal::Limit(_))), "{whole:?}");
+        let limit = Refusal::downcast(Box::new(limit()));
+        assert!(matches!(limit, Ok(Refusal::Limit(_))), "{limit:?}");
+        let rate = Refusal::downcast(Box::new(rate));
+        assert!(matches!(rate, Ok(Refusal::Rate(_))), "{rate:?}");
+        let admission = Refusal::downcast(Box::new(admission));
+        assert!(matches!(admission, Ok(Refusal::Admission(_))), "{admission:?}");
+        let other = Refusal::downcast(Box::new(fmt::Error)).expect_err("not a refusal");
+        assert!(other.is::<fmt::Error>());
+    }
+}

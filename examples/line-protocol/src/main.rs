@@ -44,7 +44,7 @@ struct Server {
     tree: Tree,
     keys: Keys,
     turns: Admission,
-    items: Mutex<HashMap<String, Items>>, // by the path of their tenant
+    items: Mutex<HashMap<String, Items>>, // by path: no tenant is made later
 }
 
 impl Server {

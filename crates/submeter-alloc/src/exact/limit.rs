@@ -183,12 +183,15 @@ pin_project! {
 }
 
 impl<F> OrOver<F> {
-    /// Asks [callbacks](Group::on_reclaim) before it ends the future: those that the group and the
-    /// groups below it have registered for `quota` are asked for what is over the limit. The future
-    /// ends only if that was not enough.
+    /// Asks [callbacks](Group::on_reclaim) before it ends the future: those that the group itself
+    /// has registered for `quota` are asked for what is over the limit, until that helps or they
+    /// free nothing. The future ends only if that was not enough. Groups below have limits of their
+    /// own, and their callbacks are not asked.
     ///
-    /// For caches that hold what the tenant can do without. Callbacks run on the thread that polls,
-    /// outside the group.
+    /// For caches that hold what the tenant can do without, and that charge `quota` for it, exactly
+    /// or by an estimate: a group that uses none of it is never asked. Callbacks run on the thread
+    /// that polls, outside the group. They must not take a lock that the future holds across an
+    /// `.await`.
     ///
     /// # Panics
     /// When the quota is of another tree's schema.
@@ -202,10 +205,13 @@ impl<F> OrOver<F> {
 
 /// Returns why a group's future has to end, after asking callbacks for the excess.
 fn over(group: &Group, reclaims: Option<Quota<Bytes>>) -> Option<OverLimit> {
-    let over = admit(group).err()?;
+    let mut over = admit(group).err()?;
     let Some(quota) = reclaims else { return Some(over) };
-    group.reclaim(quota, over.bytes - over.limit);
-    admit(group).err()
+    // More than once: what a cache charges for an item need not be what the heap has of it.
+    while group.reclaim_own(quota, over.bytes - over.limit) > 0 {
+        over = admit(group).err()?;
+    }
+    Some(over)
 }
 
 impl<F: Future> Future for OrOver<Grouped<F>> {

@@ -259,11 +259,13 @@ impl Dashboard {
     /// Lets clients delete tenants: `DELETE /api/group?path=`, with the header `X-Submeter: 1`,
     /// [kills](submeter::Group::kill_subtree) the group and everything below it, calls `purge` for
     /// each, the group itself last, and waits up to ten seconds for requests in flight. The answer
-    /// is 200 if all are released, 202 with what still holds them, 404, or 409 for the root.
+    /// is 200 if all are released, 202 with what still holds them, 404, 409 for the root, or 500
+    /// with the groups whose `purge` panicked: the others are purged all the same.
     ///
     /// `purge` drops what the program keeps for the tenant, with its charges, under the lock that
-    /// requests hold when they store: see [Kill, purge, wait](submeter::guide::lifetimes). For
-    /// answers of your own, use [`on_delete`](Dashboard::on_delete).
+    /// requests hold when they store: see [Kill, purge, wait](submeter::guide::lifetimes). Key that
+    /// data by [`Group::id`](submeter::Group::id), not by path: a successor may be at the path
+    /// already. For answers of your own, use [`on_delete`](Dashboard::on_delete).
     ///
     /// # Examples
     /// ```
@@ -273,9 +275,9 @@ impl Dashboard {
     /// use submeter_http::Dashboard;
     ///
     /// let tree = Tree::new(Schema::builder().build()?)?;
-    /// let items = Arc::new(Mutex::new(HashMap::<String, Charge>::new())); // by path
+    /// let items = Arc::new(Mutex::new(HashMap::<u64, Charge>::new())); // by `Group::id`
     /// let dashboard = Dashboard::new("service", &tree)
-    ///     .deletes(move |killed| drop(items.lock().unwrap().remove(killed.path())));
+    ///     .deletes(move |killed| drop(items.lock().unwrap().remove(&killed.id())));
     /// # let _ = dashboard;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -386,3 +386,11 @@ fn kills_end_all_waits_of_threads_stress() {
         assert_eq!((admission.in_flight(), admission.waiting()), (0, 0));
     }
 }
+
+/// A queue for the CPUs leaves one of them free, where there is more than one.
+#[test]
+fn a_queue_for_the_cpus_has_fewer_places() {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let places = Admission::for_cpus().limit() as usize;
+    assert_eq!(places + 1, cpus.max(2), "at least one");
+}

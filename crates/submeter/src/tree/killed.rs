@@ -49,6 +49,7 @@ use crate::tree::group::GroupInner;
 /// ```
 pub struct Killed {
     pub(crate) owner: PercpuOwner<GroupInner>,
+    pub(crate) id: u64,
     /// The value that the program had set by the time of the kill.
     pub(crate) data: Option<Data>,
 }
@@ -58,6 +59,13 @@ impl Killed {
     #[must_use]
     pub fn path(&self) -> &str {
         self.owner.name()
+    }
+
+    /// Returns the group's number, as [`Group::id`](crate::Group::id) did. Purge what the program
+    /// keeps for the group by this: at its path there may be a successor already.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.id
     }
 
     /// Returns the value that [`Group::set_data`](crate::Group::set_data) had set before the kill,

@@ -36,6 +36,7 @@ mod rates;
 mod reclaim;
 mod reclaim_model;
 mod reclaim_stress;
+mod replacing;
 mod rstat_flusher;
 mod rstat_reads;
 mod slices;

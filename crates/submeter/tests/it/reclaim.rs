@@ -471,3 +471,17 @@ fn room_is_made_for_earlier_waits_too() {
     assert!(poll(&mut small).is_ready());
     drop((granted, held));
 }
+
+/// A group's own callbacks are asked alone, for no more than what they answer for.
+#[test]
+fn own_callbacks_are_asked_alone() {
+    let (tree, memory) = tree(1000);
+    let own = Cache::new(&tree, memory, "/a", 30);
+    let below = Cache::new(&tree, memory, "/a/b", 100);
+    assert_eq!(own.group.reclaim_own(memory, 20), 20);
+    assert_eq!(own.group.reclaim_own(memory, 50), 10);
+    assert_eq!((own.asked(), below.asked()), (vec![20, 10], NOTHING.to_vec()));
+    assert_eq!(tree.root().reclaim_own(memory, 50), 0, "it has none of its own");
+    assert_eq!(own.group.reclaim(memory, 50), 50);
+    assert_eq!((own.holds(), below.holds()), (0, 50));
+}

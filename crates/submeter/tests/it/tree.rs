@@ -238,6 +238,24 @@ fn a_limit_refuses_at_its_level_naming_holders() {
     assert_eq!(f.tree.root().usage(f.memory).current, 0);
 }
 
+/// Killed groups keep their numbers, and a successor at the path has another.
+#[test]
+fn a_killed_group_keeps_its_number() {
+    let f = fixture();
+    let paths = ["/acme/web/img", "/acme/web", "/acme"];
+    let groups = paths.map(|path| f.tree.get_or_create(path).expect("created"));
+    let numbers = groups.each_ref().map(Group::id);
+    let killed = groups[2].kill_subtree().expect("alive");
+    drop(groups);
+    assert!(
+        killed.iter().map(|killed| (killed.path(), killed.id())).eq(paths.into_iter().zip(numbers))
+    );
+    let again = f.tree.create("/acme").expect("the name is free");
+    let number = again.id();
+    assert_eq!(again.kill().expect("no children").id(), number);
+    assert!(!numbers.contains(&number));
+}
+
 /// Their words lie in the order in which they were made: see `killed_memory`.
 #[test]
 fn a_subtrees_groups_end_in_order_of_words() {

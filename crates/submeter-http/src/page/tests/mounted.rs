@@ -8,6 +8,7 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode, Version};
 use parking_lot::Mutex;
+use submeter::Tree;
 use tokio::runtime::Handle;
 use tower::ServiceExt;
 
@@ -153,6 +154,54 @@ async fn a_deletion_kills_purges_and_waits() {
     assert!(stored.lock().is_empty() && request.is_killed());
     assert_eq!(ask(&app, "DELETE", &delete("/busy"), &meant).await.0, 404);
     assert_eq!(ask(&app, "DELETE", &delete("/"), &meant).await.0, 409);
+}
+
+/// A tenant that comes back between kill and purge keeps what it stores: it has another number.
+#[tokio::test]
+async fn a_deletion_leaves_a_successors_items() {
+    let program = Program::new();
+    let (tree, meant) = (program.tree.clone(), [HOST, ("x-submeter", "1")]);
+    let stored = Arc::new(Mutex::new(BTreeMap::new()));
+    let disk = program.disk;
+    let store = move |stored: &Mutex<BTreeMap<_, _>>, tree: &Tree, path: &str| {
+        let group = tree.get_or_create(path).expect("a legal path");
+        let charge = group.try_charge(disk, 7).expect("no limit");
+        stored.lock().insert(group.id(), charge);
+        group.id()
+    };
+    let old = ["/acme", "/acme/web"].map(|path| store(&stored, &tree, path));
+    let (again, purged) = (tree.clone(), Arc::clone(&stored));
+    let app = router(Dashboard::new("program", &tree).deletes(move |killed| {
+        if killed.path() == "/acme/web" {
+            store(&purged, &again, "/acme");
+        }
+        drop(purged.lock().remove(&killed.id()));
+    }));
+    let gone = ask(&app, "DELETE", "/api/group?path=/acme", &meant).await;
+    assert_eq!(gone, (200, "deleted /acme\n".to_owned()));
+    let new = tree.get("/acme").expect("it came back").id();
+    assert_eq!(stored.lock().keys().collect::<Vec<_>>(), [&new]);
+    assert!(!old.contains(&new));
+}
+
+/// If the purge of one group panics, the others are purged all the same, and the answer names it.
+#[tokio::test(start_paused = true)]
+async fn a_purge_that_panics_leaves_the_others_purged() {
+    let program = Program::new();
+    let (tree, meant) = (program.tree.clone(), [HOST, ("x-submeter", "1")]);
+    for path in ["/acme/mail", "/acme/web", "/acme/web/img"] {
+        drop(tree.get_or_create(path).expect("a legal path"));
+    }
+    let purged = Arc::new(Mutex::new(Vec::new()));
+    let notes = Arc::clone(&purged);
+    let app = router(Dashboard::new("program", &tree).deletes(move |killed| {
+        assert_ne!(killed.path(), "/acme/web", "on purpose");
+        notes.lock().push(killed.path().to_owned());
+    }));
+    let failed = ask(&app, "DELETE", "/api/group?path=/acme", &meant).await;
+    assert_eq!(failed, (500, "the purge of /acme/web panicked\n".to_owned()));
+    purged.lock().sort();
+    assert_eq!(*purged.lock(), ["/acme", "/acme/mail", "/acme/web/img"]);
 }
 
 #[tokio::test]

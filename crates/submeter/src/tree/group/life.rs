@@ -54,7 +54,7 @@ impl Group {
         ends.add(self);
         owner.kill();
         drop(ends);
-        Ok(Killed { owner, data: self.inner.extras.share_data() })
+        Ok(Killed { owner, id: self.id(), data: self.inner.extras.share_data() })
     }
 
     /// Returns whether the group was killed.
@@ -95,7 +95,7 @@ impl Group {
         };
         let mut ends = Ends::of(self);
         let mut killed = self.take_below(&mut ends);
-        killed.push(Killed { owner, data: self.inner.extras.share_data() });
+        killed.push(Killed { owner, id: self.id(), data: self.inner.extras.share_data() });
         PercpuOwner::kill_many(killed.iter().map(|killed| &killed.owner));
         drop(ends);
         Ok(killed)
@@ -169,8 +169,9 @@ impl Group {
             // last group.
             below.sort_unstable_by_key(|(_, child)| child.inner.stats.id());
             for (owner, child) in below {
+                let id = child.id();
                 stack.push((child, Some(killed.len())));
-                killed.push(Killed { owner, data: None });
+                killed.push(Killed { owner, id, data: None });
             }
             if let Some(place) = place {
                 killed[place].data = group.inner.extras.share_data();

@@ -32,6 +32,8 @@ pub(super) struct Below<'a> {
     target: &'a Group,
     slot: usize,
     waiting: Waiting<'a>,
+    /// Whether only the group's own callbacks are asked. The others still answer for their parts.
+    only_own: bool,
 }
 
 /// The usage of a group with callbacks, without the parts that callbacks further down answer for:
@@ -65,7 +67,11 @@ struct Candidate {
 
 impl<'a> Below<'a> {
     pub(super) fn new(target: &'a Group, slot: usize, waiting: Waiting<'a>) -> Below<'a> {
-        Below { target, slot, waiting }
+        Below { target, slot, waiting, only_own: false }
+    }
+
+    pub(super) fn only_own(self) -> Below<'a> {
+        Below { only_own: true, ..self }
     }
 
     /// Returns how much could be freed, if every callback did what it was asked.
@@ -143,6 +149,9 @@ impl<'a> Below<'a> {
         // Of all callbacks: if one cannot be asked, none above it frees its part.
         for (entries, (standing, current)) in by_group().zip(self.standings(&groups)) {
             let used = current.saturating_add((self.waiting)(entries[0].group()));
+            if self.only_own && entries[0].group() != self.target {
+                continue;
+            }
             let may_be = |e: &&Arc<Entry>| !passed_over.contains(&e.number()) && !e.is_stuck();
             let candidate = |e: &Arc<Entry>| Candidate { entry: Arc::clone(e), standing, used };
             candidates.extend(entries.iter().filter(may_be).map(candidate));

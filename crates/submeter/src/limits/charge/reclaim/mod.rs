@@ -222,19 +222,15 @@ impl Group {
     /// `memory.reclaim` fails if it reclaims less than was wanted.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn reclaim<U: Unit>(&self, quota: Quota<U>, wanted: u64) -> u64 {
-        let slot = self.quota_slot(quota.key);
-        let (mut freed, mut passed_over) = (0, PassedOver::default());
-        for _ in 0..ATTEMPTS_MAX {
-            if freed >= wanted || ASKED.get() {
-                break;
-            }
-            let still = |more: u64| wanted.saturating_sub(freed + more);
-            match Below::new(self, slot, &|_| 0).ask(still, &mut passed_over) {
-                0 => break,
-                more => freed += more,
-            }
-        }
-        freed
+        ask_for(&Below::new(self, self.quota_slot(quota.key), &|_| 0), wanted)
+    }
+
+    /// The same as [`reclaim`](Group::reclaim) without the callbacks of the group's descendants,
+    /// for limits that do not cover these.
+    #[doc(hidden)]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn reclaim_own<U: Unit>(&self, quota: Quota<U>, wanted: u64) -> u64 {
+        ask_for(&Below::new(self, self.quota_slot(quota.key), &|_| 0).only_own(), wanted)
     }
 
     /// Counts a charge that was granted after the limit so many levels above had no room.
@@ -242,6 +238,22 @@ impl Group {
         let limiting = up(self).nth(levels).expect("a limit of the group or an ancestor");
         limiting.limits(usize::from(key.slot)).count_postponed();
     }
+}
+
+/// Asks callbacks for up to `wanted`, and returns the amount freed.
+fn ask_for(below: &Below<'_>, wanted: u64) -> u64 {
+    let (mut freed, mut passed_over) = (0, PassedOver::default());
+    for _ in 0..ATTEMPTS_MAX {
+        if freed >= wanted || ASKED.get() {
+            break;
+        }
+        let still = |more: u64| wanted.saturating_sub(freed + more);
+        match below.ask(still, &mut passed_over) {
+            0 => break,
+            more => freed += more,
+        }
+    }
+    freed
 }
 
 /// The attempts to make room for one charge that waits.
