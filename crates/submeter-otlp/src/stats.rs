@@ -22,7 +22,8 @@ pub struct Stats {
     /// What the receiver said when it last accepted a whole request, if anything: a warning, which
     /// is logged when it changes.
     pub warning: String,
-    /// Everything that was counted until then has arrived; `None` if nothing has.
+    /// Everything that was counted until then has arrived, including points that the receiver
+    /// rejected; `None` if nothing has.
     pub sent_until: Option<SystemTime>,
     /// Why the latest attempt failed, if it did.
     pub last_error: Option<ExportError>,

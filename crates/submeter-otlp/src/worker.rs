@@ -127,13 +127,16 @@ impl Worker {
                     stats.points += part.points as u64;
                     stats.points_rejected += rejected;
                     if rejected > 0 {
-                        let why = format!("the receiver rejected {rejected} points: {why}");
+                        let why = if why.is_empty() { why } else { format!(": {why}") };
+                        let why = format!("the receiver rejected {rejected} points{why}");
                         rejected_some = Some(ExportError::refused(why));
                     } else if stats.warning != why {
+                        stats.warning.clone_from(&why);
+                        // The logger is the program's, and may ask for these statistics.
+                        drop(stats);
                         if !why.is_empty() {
                             log::warn!("the receiver accepts the metrics, and warns: {why}");
                         }
-                        stats.warning = why;
                     }
                     (pending.begun, self.attempts) = (true, 0);
                 }
@@ -165,7 +168,8 @@ impl Worker {
         self.base = pending.then;
         let mut stats = self.stats.lock();
         stats.last_error = refused_one.clone().or(rejected_some);
-        if stats.last_error.is_none() {
+        // Points that the receiver rejected are not sent again: no later export lacks them.
+        if refused_one.is_none() {
             stats.sent_until = Some(UNIX_EPOCH + Duration::from_nanos(self.base.at));
         }
         drop(stats);

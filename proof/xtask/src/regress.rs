@@ -6,7 +6,7 @@
 //! difference between them is due to the code.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 /// What README claims; its record `all` is compared with.
 const CLAIMS: &str = "proof/submeter-bench/claims.toml";
@@ -74,11 +74,19 @@ fn worse(bench: &Path, files: &[PathBuf]) -> Result<Option<(String, Vec<String>)
     let said = String::from_utf8_lossy(&output.stdout);
     print!("{said}");
     if !matches!(output.status.code(), Some(0 | 1)) {
-        return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
+        return Err(reason(bench, &output));
     }
     let worse = said.lines().find_map(|line| line.strip_prefix("worse than ")?.split_once(": "));
     let tables = |names: &str| names.split(' ').map(str::to_owned).collect();
     Ok(worse.map(|(commit, names)| (commit.to_owned(), tables(names))))
+}
+
+/// Returns what a program said before it failed, or how it ended if it said nothing.
+fn reason(program: &Path, output: &Output) -> String {
+    match String::from_utf8_lossy(&output.stderr).trim() {
+        "" => format!("{}: {}", program.display(), output.status),
+        said => said.to_owned(),
+    }
 }
 
 /// Extracts the source of `commit`, without its history.
@@ -127,5 +135,19 @@ fn call(command: &mut Command) -> Result<(), String> {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("{}: {status}", command.get_program().to_string_lossy())),
         Err(error) => Err(format!("{}: {error}", command.get_program().to_string_lossy())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program that fails without a word is named with its status.
+    #[test]
+    fn a_silent_failure_has_its_status() {
+        for (script, told) in [("exit 3", "sh: exit status: 3"), ("echo no >&2; exit 3", "no")] {
+            let output = Command::new("sh").args(["-c", script]).output().expect("a shell");
+            assert_eq!(reason(Path::new("sh"), &output), told);
+        }
     }
 }

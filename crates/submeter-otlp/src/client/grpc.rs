@@ -15,7 +15,7 @@ use tonic::{Code, Request, Status};
 use tonic_types::StatusExt;
 use ureq::http::HeaderMap;
 
-use super::{ANSWER_MAX, Client, Outcome, Target, USER_AGENT, accepted, remedy};
+use super::{ANSWER_MAX, Client, Outcome, Target, USER_AGENT, accepted, plain, remedy};
 use crate::builder::Builder;
 use crate::error::SettingError;
 
@@ -116,10 +116,9 @@ impl Grpc {
             return self.again(error);
         }
         let after = status.get_details_retry_info().and_then(|info| info.retry_delay);
-        // A receiver's text must not control the terminal that shows the log.
-        let says = status.message().replace(char::is_control, "\u{fffd}");
+        let says = plain(status.message()).map(|text| format!(": {text}")).unwrap_or_default();
         let (place, guess) = (&self.target.place, self.target.guess);
-        let why = format!("{place} answered {:?}: {says}", status.code());
+        let why = format!("{place} answered {:?}{says}", status.code());
         match status.code() {
             Code::Cancelled
             | Code::DeadlineExceeded

@@ -12,7 +12,7 @@ use prost::Message;
 use ureq::http::{HeaderMap, StatusCode};
 use ureq::{Agent, Body};
 
-use super::{ANSWER_MAX, Client, Outcome, Target, USER_AGENT, accepted, remedy};
+use super::{ANSWER_MAX, Client, Outcome, Target, USER_AGENT, accepted, plain, remedy};
 use crate::builder::Builder;
 use crate::error::SettingError;
 
@@ -159,16 +159,11 @@ struct Status {
     message: String,
 }
 
-/// Returns the first line of what an answer says, in a `Status` or as plain text, if people can
-/// read it: not a page.
+/// Returns what an answer says, in a `Status` or as plain text, if people can read it.
 fn said(body: &[u8]) -> Option<String> {
     let status = Status::decode(body).ok().map(|status| status.message);
     let status = status.filter(|message| !message.is_empty());
-    let text = status.or_else(|| Some(str::from_utf8(body).ok()?.to_owned()))?;
-    let line = text.lines().next()?.trim();
-    let plain =
-        line.len() <= 200 && !line.starts_with(['<', '{']) && !line.contains(char::is_control);
-    (plain && !line.is_empty()).then(|| line.to_owned())
+    plain(status.as_deref().or_else(|| str::from_utf8(body).ok())?)
 }
 
 #[cfg(test)]

@@ -170,7 +170,18 @@ fn headers(settings: &Builder, url: &Url) -> Result<HeaderMap, SettingError> {
 fn accepted(answer: ExportMetricsServiceResponse) -> Outcome {
     let partial = answer.partial_success.unwrap_or_default();
     let rejected = u64::try_from(partial.rejected_data_points).unwrap_or(0);
-    Outcome::Accepted { rejected, why: partial.error_message }
+    Outcome::Accepted { rejected, why: plain(&partial.error_message).unwrap_or_default() }
+}
+
+/// Maximum number of characters of a receiver's text that are shown.
+const SHOWN_MAX: usize = 200;
+
+/// Returns the first line of a receiver's text, up to a bound, if people can read it: no page, and
+/// nothing that would control the terminal that shows the log.
+fn plain(text: &str) -> Option<String> {
+    let line: String = text.lines().next()?.trim().chars().take(SHOWN_MAX).collect();
+    let is_plain = !line.starts_with(['<', '{']) && !line.contains(char::is_control);
+    (is_plain && !line.is_empty()).then_some(line)
 }
 
 #[cfg(test)]

@@ -241,6 +241,21 @@ fn a_receiver_says_when_to_come_again() {
     assert!(requests.windows(2).all(|pair| pair[0].1 == pair[1].1));
 }
 
+/// What a receiver says is shown as far as people can read it.
+#[test]
+fn a_receivers_text_is_short_and_plain() {
+    let long = "no ".repeat(1000);
+    for (says, shown) in [(&*long, ": no no "), ("a\x1b[2J", "Internal"), ("one\ntwo", ": one")] {
+        let (tree, n) = counted();
+        let receiver = Told::start([Answer::No(Status::new(Code::Internal, says))]);
+        let exporter = receiver.exporter(&tree).start().expect("valid");
+        tree.root().add(n, 1);
+        let error = exporter.export().expect_err("not accepted").to_string();
+        assert!(error.contains(shown) && error.len() < 300, "{error}");
+        assert!(!error.contains(['\u{1b}', '\u{fffd}']) && !error.contains("two"), "{error}");
+    }
+}
+
 /// A gRPC receiver that accepts only a part, or takes too long, is reported as such.
 #[test]
 fn partial_success_and_timeouts_are_told_apart() {

@@ -1,5 +1,7 @@
 //! Receivers that are down, slow or strange.
 
+use std::sync::{OnceLock, mpsc};
+use std::thread;
 use std::time::{Duration, SystemTime};
 
 use opentelemetry_proto::tonic::collector::metrics::v1::{
@@ -7,7 +9,7 @@ use opentelemetry_proto::tonic::collector::metrics::v1::{
 };
 use prost::Message;
 use submeter::{Count, Counter, Tree};
-use submeter_otlp::{Builder, Temporality};
+use submeter_otlp::{Builder, Exporter, Stats, Temporality};
 
 use super::receiver::{Receiver, Reply, status};
 use super::sums::total;
@@ -154,22 +156,23 @@ fn an_end_with_a_bound_waits_no_longer() {
     assert_eq!(total(&receiver.taken(), "n"), 2);
 }
 
+/// A receiver that accepts the metrics, except for some points, and says something.
+fn saying(error_message: &str, rejected_data_points: i64) -> Reply {
+    let error_message = error_message.to_owned();
+    let partial = ExportMetricsPartialSuccess { rejected_data_points, error_message };
+    let body = ExportMetricsServiceResponse { partial_success: Some(partial) }.encode_to_vec();
+    let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+    Reply::Answer([head.as_bytes(), &body].concat())
+}
+
 /// A warning in an answer that accepts everything is kept until another answer has none.
 #[test]
 fn a_warning_is_no_error() {
-    let error_message = "delta is better".to_owned();
-    let partial = ExportMetricsPartialSuccess { rejected_data_points: 0, error_message };
-    let body = ExportMetricsServiceResponse { partial_success: Some(partial) }.encode_to_vec();
-    let mut answer =
-        format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len()).into_bytes();
-    answer.extend_from_slice(&body);
     let (tree, n) = counted();
-    let receiver = Receiver::start(move |at| match at {
-        0 => Reply::Answer(answer.clone()),
-        _ => Reply::Accept,
-    });
+    let replies = [saying("delta is better", 0), Reply::Accept, saying("\x1b[2Jdelta", 0)];
+    let receiver = Receiver::start(move |at| replies.get(at).cloned().unwrap_or(Reply::Accept));
     let exporter = to(&receiver, &tree).start().expect("valid");
-    for warning in ["delta is better", ""] {
+    for warning in ["delta is better", "", ""] {
         tree.root().add(n, 1);
         exporter.export().expect("accepted");
         let stats = exporter.stats();
@@ -178,23 +181,52 @@ fn a_warning_is_no_error() {
     }
 }
 
+/// The program's logger may ask for the statistics of the exporter that logs.
+#[test]
+fn a_logger_may_ask_for_statistics() {
+    const WARNING: &str = "a warning of this test alone";
+    struct Asking;
+    static EXPORTER: OnceLock<Exporter> = OnceLock::new();
+    static ASKED: OnceLock<Stats> = OnceLock::new();
+    impl log::Log for Asking {
+        fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+            true
+        }
+
+        fn log(&self, record: &log::Record<'_>) {
+            if record.args().to_string().contains(WARNING) {
+                drop(ASKED.set(EXPORTER.get().expect("set before").stats()));
+            }
+        }
+
+        fn flush(&self) {}
+    }
+    log::set_logger(&Asking).expect("the only one of this program");
+    log::set_max_level(log::LevelFilter::Warn);
+    let (tree, n) = counted();
+    let receiver = Receiver::start(|_| saying(WARNING, 0));
+    let exporter = EXPORTER.get_or_init(|| to(&receiver, &tree).start().expect("valid"));
+    tree.root().add(n, 1);
+    let (send, sent) = mpsc::channel();
+    thread::spawn(move || send.send(exporter.export()));
+    sent.recv_timeout(Duration::from_secs(60)).expect("the logger got them").expect("accepted");
+    assert_eq!(ASKED.get().map(|stats| &*stats.warning), Some(WARNING));
+}
+
 #[test]
 fn rejected_points_are_counted_and_not_resent() {
     // As much as a receiver may say, and more than a buffer has room for.
     let why = "no ".repeat(1 << 20);
-    let partial = ExportMetricsPartialSuccess { rejected_data_points: 1, error_message: why };
-    let body = ExportMetricsServiceResponse { partial_success: Some(partial) }.encode_to_vec();
-    let mut answer =
-        format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len()).into_bytes();
-    answer.extend_from_slice(&body);
     let (tree, n) = counted();
-    let receiver = Receiver::start(move |_| Reply::Answer(answer.clone()));
+    let receiver = Receiver::start(move |_| saying(&why, 1));
     let exporter = delta(&receiver, &tree).start().expect("valid");
     tree.root().add(n, 1);
     exporter.export().expect("accepted in part");
     exporter.export().expect("nothing to send");
     let stats = exporter.stats();
     assert_eq!((stats.exports, stats.points, stats.points_rejected), (1, 1, 1));
-    assert!(stats.last_error.is_some_and(|error| error.to_string().contains("no")));
+    let error = stats.last_error.expect("one was rejected").to_string();
+    assert!(error.contains(": no no ") && error.len() < 300, "{error}");
+    assert!(stats.sent_until.is_some(), "the receiver has decided on all of it");
     assert_eq!(receiver.requests().len(), 1);
 }

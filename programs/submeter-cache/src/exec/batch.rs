@@ -32,10 +32,12 @@ impl HeldBack {
         HeldBack { when: error.retry_after().map_or(When::Unknown, When::After), of }
     }
 
-    /// Returns the same for a request that waited in a group, if it did. If that was killed, the
-    /// request ends: what it would wait for now is what the deleted tenant owes.
-    pub(super) fn after(self, waited: Option<&Group>) -> HeldBack {
-        let is_gone = waited.is_some_and(Group::is_killed);
+    /// Returns the same for a request that waited in a group, if it did, and is held back in `now`.
+    /// If the first was killed and the second is the next of that name, the request ends: what it
+    /// would wait for now is what the deleted tenant owes. Other tenants of a retrieval owe nothing
+    /// of that.
+    pub(super) fn after(self, waited: Option<&Group>, now: &Group) -> HeldBack {
+        let is_gone = waited.is_some_and(|it| it.is_killed() && it.path() == now.path());
         if is_gone { HeldBack { when: When::Never, ..self } } else { self }
     }
 }

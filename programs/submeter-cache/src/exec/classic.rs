@@ -200,7 +200,8 @@ impl Session<'_> {
                 && !has_room
                 && let Err(held) = batch.take(account)
             {
-                let (held, bytes_in) = (held.after(waited.as_ref()), paused.bytes_in);
+                let held = held.after(waited.as_ref(), &batch.resolver.tenant(account).group);
+                let bytes_in = paused.bytes_in;
                 paused.keys_at += keys.len() - rest.len();
                 // A refusal ends the answer, as any error does.
                 return match self.hold_back(account, held, (kind, false), bytes_in, batch, out) {

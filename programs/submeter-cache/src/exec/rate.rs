@@ -38,14 +38,14 @@ impl Session<'_> {
             Request::Get { touch, keys, .. } => {
                 let kind = if touch.is_some() { Kind::Touch } else { Kind::Get };
                 let (account, held) = owing(keys, batch)?;
-                let held = held.after(waited.as_ref());
+                let held = held.after(waited.as_ref(), &batch.resolver.tenant(account).group);
                 return Some(self.hold_back(account, held, (kind, false), bytes_in, batch, out));
             }
             _ => return None,
         };
         let account = batch.resolve(key);
         let held = batch.admit(account).and_then(|()| batch.take(account)).err()?;
-        let held = held.after(waited.as_ref());
+        let held = held.after(waited.as_ref(), &batch.resolver.tenant(account).group);
         Some(self.hold_back(account, held, (kind, quiet), bytes_in, batch, out))
     }
 
@@ -101,7 +101,14 @@ impl Session<'_> {
         })
     }
 
-    /// Waits for that time, or until the tenant of the request at the front is deleted.
+    /// Waits for nothing: releases the tenant whose rate the request at the front waits for.
+    pub(crate) fn forget_wait(&mut self) {
+        self.waits_in = None;
+    }
+
+    /// Waits for that time, or until the tenant of the request at the front is deleted. After
+    /// [`forget_wait`](Session::forget_wait) it returns at once. That cannot spin: everything is
+    /// sent by then, so the next wait of the same request is not forgotten.
     pub(crate) async fn wait_out(&mut self, time: Duration) {
         if let Some(group) = &self.waits_in {
             // Either way the request is retried.

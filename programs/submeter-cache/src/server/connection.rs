@@ -458,6 +458,9 @@ impl Connection<'_> {
         if self.out.is_empty() && self.stream.is_flushed() {
             return Ok(());
         }
+        // A client that does not read must not hold a deleted tenant: its request at the front asks
+        // again afterwards.
+        self.session.forget_wait();
         self.place.seat.enter(Phase::Sending, self.session.clock().now().ms);
         while !self.out.is_empty() {
             self.account(self.input.capacity(), 0).await;

@@ -1,13 +1,20 @@
 //! Rates: a tenant over its own rate is refused or waits, and no other tenant is.
 
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use submeter::Rate;
-use submeter_cache::{Config, OverRate, TenantLimits};
+use submeter_cache::{Address, Cache, Config, OverRate, Server, TenantLimits};
 
-use crate::common::{Running, start};
+use crate::common::{Running, eventually, start};
 
 const HOUR: Duration = Duration::from_secs(3600);
+
+/// Limits a tenant to no request at all.
+fn nothing(path: &str) -> (String, TenantLimits) {
+    (path.to_owned(), TenantLimits { rate: Some(Rate::NOTHING), ..TenantLimits::default() })
+}
 
 fn limit(path: &str, amount: u64, per: Duration) -> (String, TenantLimits) {
     let rate = Some(Rate::new(amount, per));
@@ -125,10 +132,6 @@ fn a_wait_ends_when_its_rate_grants_again() {
     let over_rate = OverRate::Wait;
     let request_timeout = Duration::from_secs(3);
     let server = start(Config { over_rate, request_timeout, ..Config::default() });
-    let nothing = |path: &str| {
-        let rate = Some(Rate::NOTHING);
-        (path.to_owned(), TenantLimits { rate, ..TenantLimits::default() })
-    };
     let mut client = server.connect();
     assert_eq!([client.set("a:k", b"v"), client.set("b:k", b"v")], ["STORED", "STORED"]);
     server.cache.set_limits(&[nothing("/a"), nothing("/b")]).expect("sound");
@@ -260,6 +263,67 @@ fn waiting_requests_do_not_hold_up_deletion() {
             _ => assert!(balance[1] < Some(0), "{balance:?}"),
         }
     }
+}
+
+/// A client that does not read does not hold a deleted tenant for whose rate it waits.
+#[test]
+fn unread_answers_do_not_hold_up_deletion() {
+    let request_timeout = Duration::from_secs(60);
+    let config = Config { over_rate: OverRate::Wait, request_timeout, ..Config::default() };
+    let cache = Cache::new(Config { tenant_limits: vec![nothing("/a")], ..config }).expect("sound");
+    // Its sockets take less than an answer, unlike a port's, whose buffers grow.
+    let path = std::env::temp_dir().join(format!("submeter-{}-unread", std::process::id()));
+    let address = Address::Unix { path: path.clone(), mode: Address::UNIX_MODE };
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let server = runtime.block_on(Server::listen(&address, cache.clone())).expect("it listens");
+    let serving = runtime.spawn(server.run(std::future::pending()));
+    let connect = || {
+        let stream = UnixStream::connect(&path).expect("it accepts");
+        stream.set_read_timeout(Some(request_timeout)).expect("a timeout");
+        (stream.try_clone().expect("a descriptor"), BufReader::new(stream).lines())
+    };
+    let (mut client, mut answers) = connect();
+    let mut line = || answers.next().expect("an answer").expect("readable");
+    // Little enough for both requests to be in one batch.
+    let value = "v".repeat(254_000);
+    write!(client, "set b:k 0 0 {}\r\n{value}\r\n", value.len()).expect("sent");
+    assert_eq!(line(), "STORED");
+    client.write_all(b"get b:k\r\nget a:k\r\n").expect("sent");
+    let (mut other, mut states) = connect();
+    eventually("it waits for its client", || {
+        other.write_all(b"stats conns\r\n").expect("sent");
+        let mut states = states.by_ref().map(|line| line.expect("readable"));
+        // All of it is read.
+        states.by_ref().take_while(|line| line != "END").filter(|l| l.contains("mwrite")).count()
+            == 1
+    });
+    let group = cache.tree().get("/a").expect("it has limits");
+    assert!(group.sum(cache.metrics().requests.throttled()) > 0);
+    drop(group);
+    runtime.block_on(cache.delete_tenant("/a", request_timeout / 2)).expect("nothing holds it");
+    // The next tenant of that name has its limits.
+    cache.set_limits(&[]).expect("sound");
+    for expected in ["VALUE b:k 0 254000", &value, "END", "END"] {
+        assert!(line() == expected);
+    }
+    serving.abort();
+}
+
+/// A retrieval that has waited for a deleted tenant waits for the tenants of its other keys.
+#[test]
+fn a_deletion_refuses_no_other_tenants_key() {
+    let tenant_limits = vec![nothing("/a"), nothing("/b")];
+    let server = start(Config { tenant_limits, over_rate: OverRate::Wait, ..Config::default() });
+    let mut client = server.connect();
+    client.send("get a:k b:k\r\n");
+    eventually("it waits for the first", || throttled(&server, "/a") > 0);
+    server.cache.set_limits(&[nothing("/b")]).expect("sound");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let delete = server.cache.delete_tenant("/a", Duration::from_secs(30));
+    runtime.block_on(delete).expect("nothing holds it");
+    eventually("it waits for the second", || throttled(&server, "/b") > 0);
+    server.cache.set_limits(&[]).expect("sound");
+    assert_eq!(client.line(), "END");
 }
 
 /// A rate that the program sets itself is looked for, if the program says so.

@@ -69,6 +69,9 @@ fn listen(
     let request = page.authorize(request).query_pairs(query);
     let mut answer = request.send_empty().map_err(|error| unreachable(url, &error))?;
     let status = answer.status().as_u16();
+    if (300..400).contains(&status) {
+        return Err(unreachable(url, &ureq::Error::StatusCode(status)));
+    }
     let plain = !answer.body().mime_type().is_some_and(|kind| kind.eq_ignore_ascii_case(NDJSON));
     if matches!(status, 404 | 405) && plain {
         let text = answer.body_mut().read_to_string().unwrap_or_default();

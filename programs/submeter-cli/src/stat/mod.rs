@@ -13,6 +13,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use tokio::runtime;
+use tokio::sync::mpsc;
+use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 use self::client::Client;
@@ -28,6 +30,9 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// How much later than due counts may come: a busy machine may delay them, a server that is stopped
 /// sends none.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long to listen once more after that.
+const ONCE_MORE: Duration = Duration::from_secs(1);
 
 /// Runs the command.
 pub(crate) fn run(args: &StatArgs) -> Result<ExitCode, Failure> {
@@ -59,7 +64,7 @@ pub(crate) fn run(args: &StatArgs) -> Result<ExitCode, Failure> {
         let mut is_whole = false;
         loop {
             let next = tokio::select! {
-                next = timeout(latest, totals.recv()) => next,
+                next = next(&mut totals, latest) => next,
                 () = &mut stopped => break,
             };
             let Ok(next) = next else {
@@ -97,4 +102,37 @@ pub(crate) fn run(args: &StatArgs) -> Result<ExitCode, Failure> {
     // Otherwise the reading thread would wait for the server's next totals.
     runtime.shutdown_background();
     result
+}
+
+/// Waits for totals that are due within `latest`.
+async fn next<T>(totals: &mut mpsc::Receiver<T>, latest: Duration) -> Result<Option<T>, Elapsed> {
+    match timeout(latest, totals.recv()).await {
+        // If this process was stopped in the meantime, as by Ctrl-Z, its own time is over, and what
+        // the server has sent is not read yet. A dropped `recv` loses nothing.
+        Err(_) => timeout(ONCE_MORE, totals.recv()).await,
+        in_time => in_time,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Totals that arrive after their time, as to a process that was stopped, are read.
+    #[tokio::test]
+    async fn totals_that_come_late_are_read() {
+        let latest = Duration::from_millis(5);
+        let (sender, mut totals) = mpsc::channel(1);
+        // Polled in this order, so that the time is over before they are sent, on any machine.
+        let late = async {
+            tokio::time::sleep(latest * 2).await;
+            sender.send(7).await
+        };
+        let (next_one, sent) = tokio::join!(next(&mut totals, latest), late);
+        sent.expect("it listens");
+        assert_eq!(next_one.expect("once more"), Some(7));
+        next(&mut totals, latest).await.expect_err("nothing was sent");
+        drop(sender);
+        assert_eq!(next(&mut totals, latest).await.expect("the end"), None);
+    }
 }

@@ -262,6 +262,23 @@ fn another_servers_page_is_not_printed() {
     }
 }
 
+/// A server elsewhere is not asked to count, and its address is no submeter server's.
+#[test]
+fn a_redirect_is_told_of() {
+    let other = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let url = format!("http://{}", other.local_addr().expect("bound"));
+    std::thread::spawn(move || {
+        let (mut client, _) = other.accept().expect("a client");
+        let head = "HTTP/1.1 307 Elsewhere\r\nLocation: http://127.0.0.1:1/\r\n";
+        write!(client, "{head}Content-Length: 0\r\n\r\n").expect("sent");
+        std::io::copy(&mut client, &mut std::io::sink()).expect("read");
+    });
+    SUBMETER.refuses(
+        &["stat", "-e", "task-clock", "--timeout", "20", &url],
+        &[&format!("cannot reach {url}: it redirects to another address; use that address")],
+    );
+}
+
 /// A server that stops after it has begun to count does not hold up who waits for the counts.
 #[test]
 fn counts_that_never_come_end_in_an_error() {

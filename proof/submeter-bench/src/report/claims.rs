@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::format::{amount, scale, times};
+use super::format::{amount, is_time, scale, times};
 use super::record::Record;
 use crate::row::{Params, Row};
 
@@ -118,6 +118,10 @@ impl Claim {
 /// Returns whether `figure`, such as `0.2 µs`, is the value rounded to the same number of decimals.
 fn is_rounded(figure: &str, value: f64, unit: &str) -> bool {
     let Some((number, of)) = figure.split_once(' ') else { return false };
+    // Only times are converted: of any other unit the scale is 1, so that KB would pass for bytes.
+    if unit != of && !(is_time(unit) && is_time(of)) {
+        return false;
+    }
     let decimals = number.split_once('.').map_or(0, |(_, decimals)| decimals.len());
     format!("{:.decimals$}", value * scale(unit) / scale(of)) == number
 }
@@ -135,6 +139,7 @@ mod tests {
             "commit":"c","date":"2026-01-02T0"},"rows":[
             {"table":"t","params":{"n":1,"m":2},"variant":"ours","value":9,"unit":"ns"},
             {"table":"t","params":{"n":1},"variant":"ours","value":79.1,"unit":"ns"},
+            {"table":"t","params":{"n":3},"variant":"ours","value":356,"unit":"bytes"},
             {"table":"t","params":{"n":1},"variant":"other","value":1,"unit":"us"}]}"#;
         let record = Record::parse(record).expect("a record");
         let records = BTreeMap::from([("all".to_owned(), record)]);
@@ -160,6 +165,11 @@ mod tests {
             (CLAIM.to_owned(), "a read is fast", "README does not say so"),
             (CLAIM.replace("n = 1", "n = 2"), readme, "no such row"),
             (CLAIM.replace("\"other\"", "\"gone\""), readme, "no row beside it"),
+            (
+                CLAIM.replace("n = 1", "n = 3").replace("0.1 µs", "356 KB"),
+                "a read takes 356 KB",
+                "has 356\u{a0}bytes, not 356 KB",
+            ),
             (CLAIM.replace("0.1", "0.2"), "a read takes 0.2 µs", "has 79.1\u{a0}ns, not 0.2 µs"),
         ] {
             let error = made(&claims, readme).expect_err(said);

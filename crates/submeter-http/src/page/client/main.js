@@ -116,8 +116,8 @@ const link = {
 };
 
 // What a message changes is painted in parts, one between two frames: with ten thousand tenants all
-// of it took so long that frames were missed. A tab in the background has no frames, and paints
-// nothing.
+// of it took so long that frames were missed. A tab in the background has no frames: its parts stay
+// due until it is seen. Only the first message of a connection is painted at once.
 const painter = {
   structure: false, due: new Set(), isAsked: false,
 

@@ -102,7 +102,7 @@ pub(super) async fn finish(exporter: Option<Exporter>) {
                 }
                 None => "all that was counted".to_owned(),
             };
-            log::warn!("the last export failed: {e}: {lost} is lost to the receiver");
+            log::warn!("the last export failed: {e}: {lost} may be lost to the receiver");
         }
     }
     #[cfg(not(feature = "otlp"))]
