@@ -185,8 +185,8 @@ pin_project! {
 impl<F> OrOver<F> {
     /// Asks [callbacks](Group::on_reclaim) before it ends the future: those that the group itself
     /// has registered for `quota` are asked for what is over the limit, until that helps or they
-    /// free nothing. The future ends only if that was not enough. Groups below have limits of their
-    /// own, and their callbacks are not asked.
+    /// free nothing, and at most 32 times. The future ends only if that was not enough. Groups
+    /// below have limits of their own, and their callbacks are not asked.
     ///
     /// For caches that hold what the tenant can do without, and that charge `quota` for it, exactly
     /// or by an estimate: a group that uses none of it is never asked. Callbacks run on the thread
@@ -202,6 +202,9 @@ impl<F> OrOver<F> {
         OrOver { reclaims: Some(quota), ..self }
     }
 }
+
+/// How often a poll asks callbacks at most. Others may fill a cache as fast as it is emptied.
+const ROUNDS_MAX: u32 = 32;
 
 /// Returns why a group's future has to end, after asking callbacks for the excess.
 fn over(group: &Group, reclaims: Option<Quota<Bytes>>) -> Option<OverLimit> {
