@@ -249,6 +249,17 @@ fn a_cache_is_asked_until_it_helps() {
     assert_eq!(cache.held(), 0);
 }
 
+/// A cache whose items take next to nothing of the heap does not keep a poll until it is empty.
+#[test]
+fn a_poll_asks_a_cache_a_few_times_only() {
+    let Books { tree, memory, heap, .. } = books();
+    let group = tree.create("/light").expect("new");
+    heap.set_limit(&group, Some(100_000)).expect("a number");
+    let cache = Cache::new(&group, *memory, 200, [0, 20_000]);
+    assert!(poll_with(&group, 110_000, *memory).is_ready());
+    assert!((100..200).contains(&cache.held()), "{}", cache.held());
+}
+
 /// Is pending once.
 async fn yields() {
     let mut polled = false;

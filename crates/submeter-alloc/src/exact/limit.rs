@@ -211,7 +211,10 @@ fn over(group: &Group, reclaims: Option<Quota<Bytes>>) -> Option<OverLimit> {
     let mut over = admit(group).err()?;
     let Some(quota) = reclaims else { return Some(over) };
     // More than once: what a cache charges for an item need not be what the heap has of it.
-    while group.reclaim_own(quota, over.bytes - over.limit) > 0 {
+    for _ in 0..ROUNDS_MAX {
+        if group.reclaim_own(quota, over.bytes - over.limit) == 0 {
+            break;
+        }
         over = admit(group).err()?;
     }
     Some(over)
