@@ -2,6 +2,7 @@
 
 mod raw;
 
+use std::alloc::Layout;
 use std::mem;
 use std::ptr::NonNull;
 
@@ -87,14 +88,26 @@ impl<A> GroupAlloc<A> {
         GroupAlloc { group: group.clone(), quota, inner }
     }
 
-    /// Charges the bytes that a block is going to get.
+    /// Charges the bytes that a block gains, then makes it. They are released if that fails.
     #[inline]
-    fn charge(&self, bytes: usize) -> Result<Pending<'_, A>, AllocError> {
-        // No limit refuses nothing: where one is exceeded it would.
+    fn charged(
+        &self,
+        bytes: usize,
+        layout: Layout,
+        make: impl FnOnce() -> Result<NonNull<[u8]>, AllocError>,
+    ) -> Result<NonNull<[u8]>, AllocError> {
+        // A charge of nothing would be refused where a limit is exceeded.
         let refused = bytes > 0
             && (self.group.is_killed()
                 || self.group.try_charge_unguarded(self.quota, bytes as u64).is_err());
-        if refused { Err(AllocError) } else { Ok(Pending { alloc: self, bytes }) }
+        if refused {
+            return Err(AllocError);
+        }
+        let pending = Pending { alloc: self, bytes };
+        let block = make()?;
+        // The block has them.
+        mem::forget(pending);
+        Ok(exactly(block, layout.size()))
     }
 
     /// Releases the bytes of a block that it no longer has.
@@ -110,14 +123,6 @@ impl<A> GroupAlloc<A> {
 struct Pending<'a, A> {
     alloc: &'a GroupAlloc<A>,
     bytes: usize,
-}
-
-impl<A> Pending<'_, A> {
-    /// The block has them.
-    #[inline]
-    fn keep(self) {
-        mem::forget(self);
-    }
 }
 
 impl<A> Drop for Pending<'_, A> {

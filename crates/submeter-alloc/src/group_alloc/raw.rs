@@ -16,18 +16,12 @@ use super::{GroupAlloc, exactly};
 unsafe impl<A: Allocator> Allocator for GroupAlloc<A> {
     #[inline]
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
-        let pending = self.charge(layout.size())?;
-        let block = self.inner.allocate(layout)?;
-        pending.keep();
-        Ok(exactly(block, layout.size()))
+        self.charged(layout.size(), layout, || self.inner.allocate(layout))
     }
 
     #[inline]
     fn allocate_zeroed(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
-        let pending = self.charge(layout.size())?;
-        let block = self.inner.allocate_zeroed(layout)?;
-        pending.keep();
-        Ok(exactly(block, layout.size()))
+        self.charged(layout.size(), layout, || self.inner.allocate_zeroed(layout))
     }
 
     #[inline]
@@ -45,12 +39,10 @@ unsafe impl<A: Allocator> Allocator for GroupAlloc<A> {
         old: Layout,
         new: Layout,
     ) -> Result<NonNull<[u8]>, AllocError> {
-        let pending = self.charge(new.size() - old.size())?;
         // SAFETY: 1. The caller's promises are for the same method: the block is in use, the old
         // layout fits, and the new one is no smaller. 2. It is one of `inner`, like every block.
-        let grown = unsafe { self.inner.grow(block, old, new) }?;
-        pending.keep();
-        Ok(exactly(grown, new.size()))
+        let grow = || unsafe { self.inner.grow(block, old, new) };
+        self.charged(new.size() - old.size(), new, grow)
     }
 
     #[inline]
