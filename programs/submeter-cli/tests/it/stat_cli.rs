@@ -262,17 +262,25 @@ fn another_servers_page_is_not_printed() {
     }
 }
 
+/// Returns the address of a server that says this to one client, and then nothing.
+fn says_and_waits(said: &'static str) -> String {
+    let server = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let url = format!("http://{}", server.local_addr().expect("bound"));
+    std::thread::spawn(move || {
+        let (mut client, _) = server.accept().expect("a client");
+        client.write_all(said.as_bytes()).expect("sent");
+        // Until the client has given up.
+        std::io::copy(&mut client, &mut std::io::sink()).expect("read");
+    });
+    url
+}
+
 /// A server elsewhere is not asked to count, and its address is no submeter server's.
 #[test]
 fn a_redirect_is_told_of() {
-    let other = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let url = format!("http://{}", other.local_addr().expect("bound"));
-    std::thread::spawn(move || {
-        let (mut client, _) = other.accept().expect("a client");
-        let head = "HTTP/1.1 307 Elsewhere\r\nLocation: http://127.0.0.1:1/\r\n";
-        write!(client, "{head}Content-Length: 0\r\n\r\n").expect("sent");
-        std::io::copy(&mut client, &mut std::io::sink()).expect("read");
-    });
+    let url = says_and_waits(
+        "HTTP/1.1 307 Elsewhere\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n",
+    );
     SUBMETER.refuses(
         &["stat", "-e", "task-clock", "--timeout", "20", &url],
         &[&format!("cannot reach {url}: it redirects to another address; use that address")],
@@ -282,15 +290,7 @@ fn a_redirect_is_told_of() {
 /// A server that stops after it has begun to count does not hold up who waits for the counts.
 #[test]
 fn counts_that_never_come_end_in_an_error() {
-    let mute = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let url = format!("http://{}", mute.local_addr().expect("bound"));
-    std::thread::spawn(move || {
-        let (mut client, _) = mute.accept().expect("a client");
-        let head = "HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n\r\n";
-        client.write_all(head.as_bytes()).expect("sent");
-        // Until the client has given up.
-        std::io::copy(&mut client, &mut std::io::sink()).expect("read");
-    });
+    let url = says_and_waits("HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n\r\n");
     let output = SUBMETER.run(&["stat", "-e", "task-clock", "--timeout", "20", &url]);
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
