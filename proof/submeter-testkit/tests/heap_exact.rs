@@ -70,7 +70,7 @@ fn each_size_and_alignment_has_owner_and_bytes() {
     }
 }
 
-/// A block allocated before `main` is nobody's, whoever frees it.
+/// A block allocated before `main` belongs to no group, even if a group frees it.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_block_from_before_main_is_nobodys() {

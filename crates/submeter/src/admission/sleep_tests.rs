@@ -233,7 +233,7 @@ fn fair_a_returning_tenant_gets_the_next_place() {
 
 /// Nor does another tenant make it a newcomer, by however many groups.
 ///
-/// Each group that left was one more of the latest, whoever's it was.
+/// All tenants shared one bound on the groups that are remembered.
 #[test]
 fn fair_a_returning_tenant_stays_known() {
     const GROUPS: u32 = if cfg!(miri) { 50 } else { 20_000 };

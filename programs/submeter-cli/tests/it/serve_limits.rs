@@ -198,7 +198,7 @@ fn whatever_an_editor_makes_of_a_file_is_read() {
     assert_eq!(shown.status.code(), Some(0), "{}", text(&shown.stderr));
 }
 
-/// A limit for a name that only looks like a tenant's is told of.
+/// The server warns of a limit whose name only looks like a tenant's.
 #[test]
 fn a_limit_for_an_invisible_character_is_told_of() {
     let file = TempFile::new("hidden.limits", "/acme\u{200b} 1m\n/web 1m\n");
