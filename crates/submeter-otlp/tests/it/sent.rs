@@ -406,7 +406,8 @@ fn events_of_a_limit_are_of_its_group() {
     };
     let expected = ["/", "/acme", "/acme/web"].map(|path| (path, waited(path)));
     assert_eq!(numbers(&sent, "memory.pressure_some"), map(expected));
-    assert!(expected[2].1 >= 1_000_000, "{expected:?}");
+    // Less than the timeout where the thread was off its CPU before it began to wait.
+    assert!(expected[2].1 > 0, "{expected:?}");
     assert!(sent.iter().all(|m| m.name != "memory.pressure_full"), "all held something: {sent:?}");
     let unit = |name| sent.iter().find(|m| m.name == name).map(|m| m.unit.as_str());
     assert_eq!(["memory.pressure_some", "memory.overdrafts"].map(unit), [Some("ns"), Some("")]);

@@ -76,8 +76,8 @@ async fn a_wait_for_a_rate_ends_when_earned_or_killed() {
     let (tree, rows) = with_rows();
     let web = tree.get_or_create("/acme/web").expect("room");
     web.set_rate(rows, Some(Rate::new(1_000, Duration::from_secs(1)))).expect("it can be kept");
-    web.spend(rows, 1_010);
     let since = Instant::now();
+    web.spend(rows, 1_010);
     web.admit(rows, sleep).await.expect("it is earned");
     assert!(since.elapsed() >= Duration::from_millis(10));
     web.take(rows, 10, sleep).await.expect("it is earned");

@@ -44,7 +44,8 @@ fn stall_series_begin_at_zero_with_a_wait() {
     let total = web.pressure(w.memory);
     let expected = [total.some, total.full].map(|stall| Some(stall.total.as_secs_f64()));
     assert_eq!((stalls(&text, "/acme/web"), stalls(&text, "/idle")), (expected, [None; 2]));
-    assert!(expected[1] > Some(0.000_9), "{expected:?}");
+    // Less than the timeout where the thread was off its CPU before it began to wait.
+    assert!(expected[1] > Some(0.0), "{expected:?}");
     assert_eq!(stalls(&text, "/")[1], Some(0.0), "others held what it waited for");
     assert!(stalls(&text, "/acme") >= stalls(&text, "/acme/web"), "with descendants: {text}");
     assert!(!text.contains("pressure_some_seconds_total{group=\"//other"), "{text}");
