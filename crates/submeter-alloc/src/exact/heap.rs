@@ -9,8 +9,7 @@ use submeter::switch::{self, Observation, Observer};
 use submeter::{Count, Gauge, Group, Tree};
 use submeter_percpu::process_lock::ProcessMutex;
 
-use super::limit::NoNumber;
-use super::numbers::{Entry, Numbering};
+use super::numbers::{Entry, NoNumber, Numbering};
 use super::{books, owners};
 use crate::chosen::Rung;
 use crate::live::{Live, StartError};

@@ -10,7 +10,6 @@ use submeter::switch::{self, Grouped};
 use submeter::{Bytes, Group, Quota};
 
 use super::numbers::Owner;
-use super::owners::OWNERS_MAX;
 use super::{books, owners};
 
 /// The error of an operation that a group over its limit is refused.
@@ -34,50 +33,6 @@ impl fmt::Display for OverLimit {
 }
 
 impl std::error::Error for OverLimit {}
-
-/// The error of [`Heap::set_limit`](super::Heap::set_limit). Its text names the cause and what
-/// helps.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NoNumber {
-    path: String,
-    why: Why,
-}
-
-/// Why a group has no number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Why {
-    OtherTree,
-    Full,
-    /// By another library, or by a thread that a forked child does not have.
-    Taken,
-}
-
-impl NoNumber {
-    pub(super) fn new(group: &Group, why: Why) -> NoNumber {
-        NoNumber { path: group.path().to_owned(), why }
-    }
-}
-
-impl fmt::Display for NoNumber {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the heap memory of {} is not counted: ", self.path)?;
-        match self.why {
-            Why::OtherTree => f.write_str("it belongs to another tree than the `Heap`"),
-            Why::Full => write!(
-                f,
-                "{} groups live or have blocks left, and there are no more numbers: end groups, \
-                 free what ended ones left, and call `Heap::flush`",
-                OWNERS_MAX - 1
-            ),
-            Why::Taken => f.write_str(
-                "another library has the group's companion, or this process was forked while a \
-                 group got its number: exec first",
-            ),
-        }
-    }
-}
-
-impl std::error::Error for NoNumber {}
 
 /// Checks that a group holds no more than its limit, for example before work starts for it: its own
 /// blocks, and those that ended groups below it left.
@@ -235,19 +190,5 @@ impl<F: Future> Future for OrOver<Grouped<F>> {
         // A future that has ended but is not dropped must not keep the group alive.
         *this.group = None;
         Poll::Ready(Err(over))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_refusal_names_cause_and_remedy() {
-        let text = |why| NoNumber { path: "/a".to_owned(), why }.to_string();
-        let full = text(Why::Full);
-        assert!(full.contains("65534 groups") && full.contains("`Heap::flush`"), "{full}");
-        assert!(text(Why::OtherTree).contains("another tree"));
-        assert!(text(Why::Taken).contains("exec first"));
     }
 }

@@ -72,6 +72,7 @@ pub(crate) mod owners;
 mod raw;
 
 pub use heap::{Balance, Heap};
-pub use limit::{NoNumber, OrOver, OrOverHeap, OverLimit, admit, check};
+pub use limit::{OrOver, OrOverHeap, OverLimit, admit, check};
+pub use numbers::NoNumber;
 pub use raw::Exact;
 pub(crate) use raw::{SIZE_MAX, fit};

@@ -1,6 +1,7 @@
 //! Assigns groups their numbers in the books.
 
 use std::cell::Cell;
+use std::fmt;
 use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence};
@@ -9,7 +10,6 @@ use submeter::{Group, Tree};
 use submeter_percpu::process_lock::ProcessMutex;
 
 use super::left::Left;
-use super::limit::Why;
 use super::owners::OWNERS_MAX;
 use super::{books, owners};
 
@@ -231,5 +231,63 @@ impl Numbers {
         let ids = iter::successors(Some(group), |group| group.parent()).map(Group::id).collect();
         self.new.push((number, Entry { path, ids, ended, posted: 0, posted_samples: 0 }));
         true
+    }
+}
+
+/// The error of [`Heap::set_limit`](super::Heap::set_limit). Its text names the cause and what
+/// helps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoNumber {
+    path: String,
+    why: Why,
+}
+
+/// Why a group has no number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    OtherTree,
+    Full,
+    /// By another library, or by a thread that a forked child does not have.
+    Taken,
+}
+
+impl NoNumber {
+    pub(super) fn new(group: &Group, why: Why) -> NoNumber {
+        NoNumber { path: group.path().to_owned(), why }
+    }
+}
+
+impl fmt::Display for NoNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the heap memory of {} is not counted: ", self.path)?;
+        match self.why {
+            Why::OtherTree => f.write_str("it belongs to another tree than the `Heap`"),
+            Why::Full => write!(
+                f,
+                "{} groups live or have blocks left, and there are no more numbers: end groups, \
+                 free what ended ones left, and call `Heap::flush`",
+                OWNERS_MAX - 1
+            ),
+            Why::Taken => f.write_str(
+                "another library has the group's companion, or this process was forked while a \
+                 group got its number: exec first",
+            ),
+        }
+    }
+}
+
+impl std::error::Error for NoNumber {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_cause_and_remedy() {
+        let text = |why| NoNumber { path: "/a".to_owned(), why }.to_string();
+        let full = text(Why::Full);
+        assert!(full.contains("65534 groups") && full.contains("`Heap::flush`"), "{full}");
+        assert!(text(Why::OtherTree).contains("another tree"));
+        assert!(text(Why::Taken).contains("exec first"));
     }
 }

@@ -11,14 +11,11 @@ use futures_util::future::BoxFuture;
 use submeter::export::Export;
 use submeter::{Killed, Schema, Tree};
 
-use super::deletion;
+use super::deletion::{self, Delete};
 use super::panel::Panel;
 use super::token::Token;
 use super::views::Views;
 use super::wire::{Figure, FirstStepsDoc, LimitDoc, ServerDoc, VerdictKind};
-
-/// Deletes the group of a path, and answers the client.
-pub(super) type Delete = Arc<dyn Fn(String) -> BoxFuture<'static, Response> + Send + Sync>;
 
 /// Applies limits from a text, and answers the client.
 pub(super) type SetLimits = Arc<dyn Fn(String) -> BoxFuture<'static, Response> + Send + Sync>;

@@ -7,17 +7,21 @@
 //! ```
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use futures_util::future::BoxFuture;
 use submeter::{Group, Killed, Tree};
 use tokio::time::timeout;
 
-use super::dashboard::Delete;
 use super::guard;
 use super::query;
+
+/// Deletes the group of a path, and answers the client.
+pub(super) type Delete = Arc<dyn Fn(String) -> BoxFuture<'static, Response> + Send + Sync>;
 
 /// Time limit for the wait for requests in flight.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -28,10 +28,12 @@ use submeter::{Bytes, Charge, Group, Quota};
 use tokio::sync::Mutex;
 use tokio::time::sleep;
 
-use super::places::PART;
 use super::{ConnectionState, Connections, Place, millis};
 use crate::clock::Clock;
 use crate::server::BUFFER_BYTES;
+
+/// A user may have this many times the places that no user has: seven eighths of all at most.
+pub(super) const PART: usize = 7;
 
 /// How long a connection that holds memory may wait for its client while others need the memory.
 const STALLED: Duration = Duration::from_secs(1);

@@ -22,14 +22,10 @@ use std::sync::atomic::Ordering;
 
 use submeter::Charge;
 
-use super::buffer_room::Share;
+use super::buffer_room::{PART, Share};
 use super::{ConnectionState, Connections, Phase};
 use crate::protocol::Access;
 use crate::users::{self, ByName};
-
-/// A user may have this many times the places that no user has: seven eighths of all places at
-/// most.
-pub(super) const PART: usize = 7;
 
 /// A place among the open connections. It is held while the connection is open, however its task
 /// ends.
