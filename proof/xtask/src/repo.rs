@@ -68,15 +68,13 @@ impl Repo {
         }
         let mut repo = Repo::default();
         repo.walk(root, "", &mut Vec::new())?;
-        repo.files.sort_by(|one, other| one.path.cmp(&other.path));
         Ok(repo)
     }
 
-    /// Reads the files of a directory, `prefix` (empty, or with `/` at its end) being its path and
-    /// `ignored` what the `.gitignore`s of those above it exclude.
+    /// Reads the files of a directory, `prefix` (empty, or with `/` at its end) being its path, and
+    /// adds what its `.gitignore` excludes to what others exclude elsewhere.
     fn walk(&mut self, root: &Path, prefix: &str, ignored: &mut Vec<Ignored>) -> io::Result<()> {
         let dir = root.join(prefix);
-        let above = ignored.len();
         match std::fs::read_to_string(dir.join(".gitignore")) {
             Ok(text) => {
                 for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
@@ -86,8 +84,9 @@ impl Repo {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
-        for entry in std::fs::read_dir(&dir)? {
-            let entry = entry?;
+        let mut entries = std::fs::read_dir(&dir)?.collect::<io::Result<Vec<_>>>()?;
+        entries.sort_by_key(std::fs::DirEntry::file_name);
+        for entry in entries {
             let path = format!("{prefix}{}", entry.file_name().to_string_lossy());
             let kind = entry.file_type()?;
             if entry.file_name() == ".git" || ignored.iter().any(|rule| rule.excludes(&path)) {
@@ -101,7 +100,6 @@ impl Repo {
                 self.insert(path, content.len(), String::from_utf8(content).ok());
             }
         }
-        ignored.truncate(above);
         Ok(())
     }
 
@@ -226,7 +224,9 @@ mod tests {
             ("a/target/x.rs", ""),
             ("a/b/x.raw", ""),
             ("a/b/raw.rs", ""),
-            ("a/.gitignore", "/b/out\n/own\n"),
+            ("a/.gitignore", "/b/out\n/own\n*.tmp\n"),
+            ("a/b/x.tmp", ""),
+            ("b/x.tmp", ""),
             ("a/b/out", ""),
             ("a/own/x", ""),
             ("own/x", ""),
@@ -241,7 +241,7 @@ mod tests {
         std::fs::remove_dir_all(&root).expect("removed");
         let files: Vec<_> = repo.files().iter().map(|file| file.path.as_str()).collect();
         let all = [".ci/run", ".gitignore", "Cargo.toml", "a/.gitignore", "a/b/raw.rs"];
-        assert_eq!(files, [&all[..], &["a/target/x.rs", "own/x"]].concat());
+        assert_eq!(files, [&all[..], &["a/target/x.rs", "b/x.tmp", "own/x"]].concat());
         assert_eq!(other, ".gitignore: \"target\" is not /NAME or *.ENDING");
     }
 
