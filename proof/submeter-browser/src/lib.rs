@@ -4,6 +4,7 @@
 //! groups the page shows runs in the process of the test.
 
 #![forbid(unsafe_code)]
+#![cfg(feature = "driver")]
 
 mod browser;
 mod program;

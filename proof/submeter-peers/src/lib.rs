@@ -7,6 +7,7 @@
 //! requests is not measured.
 
 #![forbid(unsafe_code)]
+#![cfg(feature = "libraries")]
 
 mod counters;
 pub mod datafusion;

@@ -43,12 +43,9 @@ impl Program {
     /// # Panics
     /// When it cannot be started, or does not exit in time.
     pub fn run_in(self, args: &[&str], variables: &[(&str, &str)]) -> Output {
-        assert_cmd::Command::new(self.path)
-            .args(args)
-            .envs(variables.iter().copied())
-            .timeout(PATIENCE)
-            .output()
-            .expect("the program runs")
+        let mut command = Command::new(self.path);
+        command.args(args).envs(variables.iter().copied()).stdin(Stdio::null());
+        output_within(command, PATIENCE)
     }
 
     /// Asserts that it refuses its input: exit code 2, nothing on standard output, and one line on
@@ -142,21 +139,14 @@ impl Running {
     }
 
     fn line_within(&mut self, part: &str, patience: Duration) -> String {
-        let pid = self.child.id().to_string();
-        let (heard, waits) = mpsc::channel::<()>();
-        // A program that prints nothing more is ended, and so is its output: a read has no timeout.
-        std::thread::spawn(move || {
-            if waits.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
-                let _ = Command::new("kill").args(["-KILL", &pid]).status();
-            }
-        });
+        // A program that prints nothing more is ended, and so is its output.
+        let _end = end_after(patience, self.child.id());
         loop {
             let mut line = String::new();
             let n = self.stdout.read_line(&mut line).expect("readable");
             self.seen.push_str(&line);
             assert!(n > 0, "ended without {part}: {}", self.seen);
             if line.contains(part) {
-                drop(heard);
                 return line;
             }
         }
@@ -226,6 +216,29 @@ impl Drop for Running {
     }
 }
 
+/// Kills a process after this time, unless what it returns is dropped before: a read from a program
+/// has no timeout.
+fn end_after(patience: Duration, id: u32) -> mpsc::Sender<()> {
+    let (in_time, waits) = mpsc::channel();
+    std::thread::spawn(move || {
+        if waits.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
+            let _ = Command::new("kill").args(["-KILL", &id.to_string()]).status();
+        }
+    });
+    in_time
+}
+
+/// Runs a command until it exits, with its output.
+fn output_within(mut command: Command, patience: Duration) -> Output {
+    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let since = Instant::now();
+    let child = command.spawn().expect("the program starts");
+    let _end = end_after(patience, child.id());
+    let output = child.wait_with_output().expect("readable");
+    assert!(since.elapsed() < patience, "it does not exit: {output:?}");
+    output
+}
+
 /// A file that is removed with its test.
 #[derive(Debug)]
 pub struct TempFile(pub PathBuf);
@@ -285,5 +298,14 @@ mod tests {
         let mut running = Running::spawn(command);
         running.line_with("some");
         running.line_within("a word", Duration::from_millis(50));
+    }
+
+    /// A program that does not exit is waited for no longer than allowed.
+    #[test]
+    #[should_panic(expected = "it does not exit")]
+    fn a_program_without_end_is_ended_in_bounds() {
+        let mut command = Command::new("sleep");
+        command.arg("600");
+        output_within(command, Duration::from_millis(50));
     }
 }
