@@ -158,28 +158,23 @@ fn data<'a>(tree: &Tree, web: &'a Group) -> Result<Vec<Verb<'a>>, submeter::Erro
 
 /// Of futures that are ready at their first poll.
 fn futures(web: &Group) -> Vec<Verb<'_>> {
-    let poll = |future: &mut dyn FnMut(&mut Context<'_>)| {
-        future(&mut Context::from_waker(Waker::noop()));
-    };
     let turns = Admission::for_cpus();
+    let other = turns.clone();
     vec![
-        verb("in_group, polled once", move || {
-            poll(&mut |context| _ = black_box(pin!(async {}.in_group(web)).poll(context)));
-        }),
+        verb("in_group, polled once", move || poll_once(async {}.in_group(web))),
         verb("until_killed, polled once", move || {
-            let future = async {}.in_group(web).until_killed();
-            poll(&mut |context| _ = black_box(pin!(future).poll(context)));
+            poll_once(async {}.in_group(web).until_killed());
         }),
-        verb("acquire and its end", {
-            let turns = turns.clone();
-            move || drop(turns.try_acquire(web))
-        }),
+        verb("acquire and its end", move || drop(turns.try_acquire(web))),
         verb("until_pending, polled once", move || {
-            let place = turns.try_acquire(web).expect("nothing waits");
-            let future = place.until_pending(async {});
-            poll(&mut |context| _ = black_box(pin!(future).poll(context)));
+            let place = other.try_acquire(web).expect("nothing waits");
+            poll_once(place.until_pending(async {}));
         }),
     ]
+}
+
+fn poll_once(future: impl Future) {
+    _ = black_box(pin!(future).poll(&mut Context::from_waker(Waker::noop())));
 }
 
 /// Of a charge that is refused, boxed and taken out of its box, and of one that replaces another.
@@ -214,9 +209,7 @@ fn checkpoints() -> Vec<Verb<'static>> {
     const SLICE: TimeSlice = TimeSlice::new(Duration::from_secs(3600));
     vec![
         verb("should_yield", || _ = black_box(SLICE.should_yield())),
-        verb("checkpoint, polled once", || {
-            _ = black_box(pin!(SLICE.checkpoint()).poll(&mut Context::from_waker(Waker::noop())));
-        }),
+        verb("checkpoint, polled once", || poll_once(SLICE.checkpoint())),
     ]
 }
 
