@@ -40,8 +40,7 @@ pub(crate) enum Spilling {
 }
 
 /// The memory held by each live pool of a tenant, by its group's path: an error also names
-/// operators of other queries. Not in `Group::set_data`, where a program may keep a value of its
-/// own.
+/// operators of other queries. Not in the groups' data, which is the program's.
 #[derive(Default)]
 pub(crate) struct Queries(Mutex<HashMap<String, Weak<Mutex<Held>>>>);
 

@@ -73,7 +73,8 @@
 //! # }
 //! ```
 //!
-//! In a program that serves no HTTP otherwise, [`serve`] opens a port of its own.
+//! In a program that serves no HTTP otherwise, [`spawn`] opens a port of its own; [`serve`] ends
+//! when the program wants it to.
 //!
 //! | Address | Answer |
 //! |---|---|
@@ -182,7 +183,7 @@ pub use self::metrics::HttpMetrics;
 #[cfg(feature = "page")]
 pub use self::page::{
     Column, Dashboard, Endpoint, Offence, Panel, Places, StatusCode, Token, TokenError, View,
-    Views, Worse, router, serve, wire,
+    Views, Worse, router, serve, spawn, wire,
 };
 pub use self::quota::{QuotaFuture, QuotaLayer, QuotaService};
 pub use self::rate::{RateFuture, RateLayer, RateService};

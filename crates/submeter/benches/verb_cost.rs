@@ -10,10 +10,11 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-use submeter::switch::TimeSlice;
+use submeter::admission::Admission;
+use submeter::switch::{InGroup, TimeSlice};
 use submeter::{
-    Buckets, Bytes, Count, Counter, Gauge, Group, Histogram, Nanoseconds, Quota, Rate, RateLimit,
-    Schema, Tree,
+    Buckets, Bytes, Charge, Count, Counter, Gauge, Group, Histogram, LimitError, Metrics,
+    Nanoseconds, Quota, Rate, RateLimit, Refusal, Schema, SchemaBuilder, Tree,
 };
 
 const ROUNDS: usize = 500;
@@ -43,18 +44,24 @@ struct Keys {
     rate: RateLimit<Count>,
 }
 
+impl Metrics for Keys {
+    fn declare(schema: &mut SchemaBuilder) -> Keys {
+        Keys {
+            requests: schema.counter("requests", "Requests"),
+            sent: schema.counter("sent", "Bytes sent"),
+            waiting: schema.gauge("waiting", "Requests that wait"),
+            latency: schema.histogram("latency", "Of answers", Buckets::LATENCY_NS),
+            memory: schema.quota("memory", "Memory held"),
+            rate: schema.rate_limit("rate", "Requests"),
+        }
+    }
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let rounds = std::env::args().skip(1).find(|it| it != "--bench");
     let rounds = rounds.map_or(Ok(ROUNDS), |rounds| rounds.parse())?.max(1);
     let mut schema = Schema::builder();
-    let keys = Keys {
-        requests: schema.counter("requests", "Requests"),
-        sent: schema.counter("sent", "Bytes sent"),
-        waiting: schema.gauge("waiting", "Requests that wait"),
-        latency: schema.histogram("latency", "Of answers", Buckets::LATENCY_NS),
-        memory: schema.quota("memory", "Memory held"),
-        rate: schema.rate_limit("rate", "Requests"),
-    };
+    let keys: Keys = schema.declare();
     let cpu = schema.cpu_time("cpu", "CPU time");
     let tree = Tree::new(schema.build()?)?;
     let web = tree.get_or_create("/acme/web")?;
@@ -69,6 +76,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut verbs = updates(&web, &keys);
     verbs.extend(charges(&tree, &web, &keys)?);
     verbs.extend(lookups_and_reads(&tree, &web, &keys, &names, &next));
+    verbs.extend(data(&tree, &web)?);
+    verbs.extend(futures(&web));
+    verbs.extend(refusals(&tree, &web, &keys)?);
     let mut inside = checkpoints();
     for _ in 0..rounds {
         verbs.iter_mut().for_each(Verb::sample);
@@ -126,14 +136,80 @@ fn charges<'a>(
     ])
 }
 
+/// Of a value that the group has, and of keys that the tree has.
+fn data<'a>(tree: &Tree, web: &'a Group) -> Result<Vec<Verb<'a>>, submeter::Error> {
+    let made = tree.get_or_create("/acme/made")?;
+    web.data_or_init(|| 7u64)?;
+    Ok(vec![
+        verb("data and its drop", move || _ = black_box(web.data::<u64>())),
+        verb("data_or_init, found", move || _ = black_box(web.data_or_init(|| 7u64))),
+        verb("keys", move || _ = black_box(web.keys::<Keys>())),
+        verb("create, data_or_init, kill", move || {
+            let child = made.create_child("a").expect("the name is free");
+            _ = black_box(child.data_or_init(|| 7u64));
+            drop(child.kill());
+        }),
+        verb("create, kill", {
+            let made = tree.get_or_create("/acme/made")?;
+            move || _ = made.create_child("a").map(|child| child.kill())
+        }),
+    ])
+}
+
+/// Of futures that are ready at their first poll.
+fn futures(web: &Group) -> Vec<Verb<'_>> {
+    let turns = Admission::for_cpus();
+    let other = turns.clone();
+    vec![
+        verb("in_group, polled once", move || poll_once(async {}.in_group(web))),
+        verb("until_killed, polled once", move || {
+            poll_once(async {}.in_group(web).until_killed());
+        }),
+        verb("acquire and its end", move || drop(turns.try_acquire(web))),
+        verb("until_pending, polled once", move || {
+            let place = other.try_acquire(web).expect("nothing waits");
+            poll_once(place.until_pending(async {}));
+        }),
+    ]
+}
+
+fn poll_once(future: impl Future) {
+    _ = black_box(pin!(future).poll(&mut Context::from_waker(Waker::noop())));
+}
+
+/// Of a charge that is refused, boxed and taken out of its box, and of one that replaces another.
+fn refusals<'a>(
+    tree: &Tree,
+    web: &'a Group,
+    keys: &'a Keys,
+) -> Result<Vec<Verb<'a>>, submeter::Error> {
+    let full = tree.get_or_create("/acme/full")?;
+    full.set_limit(keys.memory, Some(10));
+    let refused = move || full.try_charge(keys.memory, 11).expect_err("more than the limit");
+    let boxed = move |error: LimitError| Refusal::downcast(Box::new(error));
+    let held = Cell::new(web.try_charge(keys.memory, 4096).ok());
+    let replaced = move |held: &mut Charge| {
+        web.try_charge_replacing(keys.memory, 4000, Some(held)).expect("room")
+    };
+    Ok(vec![
+        verb("try_charge, refused", {
+            let refused = refused.clone();
+            move || _ = black_box(refused())
+        }),
+        verb("try_charge, refused, downcast", move || _ = black_box(boxed(refused()))),
+        verb("try_charge_replacing", move || {
+            let mut old = held.take().expect("there is always one");
+            held.set(Some(replaced(&mut old)));
+        }),
+    ])
+}
+
 /// Of a slice that is never used up, in a group.
 fn checkpoints() -> Vec<Verb<'static>> {
     const SLICE: TimeSlice = TimeSlice::new(Duration::from_secs(3600));
     vec![
         verb("should_yield", || _ = black_box(SLICE.should_yield())),
-        verb("checkpoint, polled once", || {
-            _ = black_box(pin!(SLICE.checkpoint()).poll(&mut Context::from_waker(Waker::noop())));
-        }),
+        verb("checkpoint, polled once", || poll_once(SLICE.checkpoint())),
     ]
 }
 

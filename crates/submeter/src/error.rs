@@ -41,6 +41,7 @@ enum Kind {
     NotFound(String),
     Busy { path: String, children: usize },
     Killed(String),
+    OtherType(String),
     Root,
     Full { max: usize },
     Storage(std::io::Error),
@@ -77,6 +78,12 @@ impl Error {
     #[must_use]
     pub fn is_killed(&self) -> bool {
         matches!(self.kind, Kind::Killed(_))
+    }
+
+    /// Returns whether the group has [data](crate::Group::data_or_init) of another type.
+    #[must_use]
+    pub fn is_other_type(&self) -> bool {
+        matches!(self.kind, Kind::OtherType(_))
     }
 
     /// Returns whether the call tried to kill the root, which only dropping its tree can do.
@@ -134,6 +141,10 @@ impl Error {
         Error { kind: Kind::Killed(path.to_owned()) }
     }
 
+    pub(crate) fn other_type(path: &str) -> Error {
+        Error { kind: Kind::OtherType(path.to_owned()) }
+    }
+
     pub(crate) fn root() -> Error {
         Error { kind: Kind::Root }
     }
@@ -167,6 +178,11 @@ impl fmt::Display for Error {
             Kind::Killed(path) => {
                 write!(f, "group {} was already killed", visible(path))
             }
+            Kind::OtherType(path) => write!(
+                f,
+                "group {} has data of another type: keep all of a program's data in one",
+                visible(path)
+            ),
             Kind::Root => {
                 f.write_str("the root group cannot be killed: it lives as long as its tree")
             }

@@ -114,6 +114,7 @@ mod out;
 mod path;
 #[cfg(feature = "perf")]
 pub mod perf;
+pub mod prelude;
 pub mod refs;
 mod refusal;
 mod retry;

@@ -7,13 +7,11 @@
 //! curl -X DELETE -H 'X-Submeter: 1' '127.0.0.1:7081/api/group?path=/acme'
 //! ```
 use std::collections::HashMap;
+use std::error::Error;
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use submeter::admission::Admission;
-use submeter::switch::{Counted, InGroup};
-use submeter::{Bytes, Charge, Count, Counter, Group, Killed, LimitError, Metrics, Nanoseconds};
-use submeter::{Quota, RateLimit, Refusal, Tree, limits};
+use submeter::prelude::*;
 use submeter_http::Dashboard;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -38,32 +36,37 @@ struct Keys {
 }
 
 type Connection = BufReader<Counted<TcpStream>>;
-type Items = HashMap<String, (String, Charge)>;
+
+/// What the server keeps for one tenant; deleted with it.
+struct Db {
+    tenant: Group,
+    items: Mutex<HashMap<String, (String, Charge)>>,
+}
 
 struct Server {
     tree: Tree,
     keys: Keys,
     turns: Admission,
-    items: Mutex<HashMap<String, Items>>, // by path: no tenant is made later
 }
 
 impl Server {
-    async fn connection(&self, socket: TcpStream) -> io::Result<()> {
-        let mut connection = BufReader::new(Counted::uncounted(socket));
+    async fn connection(&self, socket: TcpStream) -> Result<(), Box<dyn Error + Send + Sync>> {
+        let mut connection = BufReader::new(Counted::new(socket));
         let login = read_line(&mut connection).await?.unwrap_or_default();
         let name = login.strip_prefix("auth ").unwrap_or_default(); // and, in earnest, a secret
         let Some(tenant) = self.tree.root().child(name) else {
-            return connection.write_all(b"-ERR begin with: auth TENANT\n").await;
+            return Ok(connection.write_all(b"-ERR begin with: auth TENANT\n").await?);
         };
         connection.get_mut().set_group(&tenant, self.keys.received, self.keys.sent);
-        tenant.add(self.keys.received, connection.buffer().len() as u64); // read with the login
-        let served = self.requests(&mut connection, &tenant).in_group(&tenant);
-        served.until_killed().await.unwrap_or(Ok(())) // whether it reads or writes
+        let new = || Db { tenant: tenant.clone(), items: Mutex::default() };
+        let db = tenant.data_or_init(new)?;
+        let served = self.requests(&mut connection, &db).in_group(&tenant);
+        Ok(served.until_killed().await.unwrap_or(Ok(()))?) // whether it reads or writes
     }
 
-    async fn requests(&self, connection: &mut Connection, tenant: &Group) -> io::Result<()> {
+    async fn requests(&self, connection: &mut Connection, db: &Db) -> io::Result<()> {
         while let Some(line) = read_line(connection).await? {
-            match self.answer(tenant, &line).await {
+            match self.answer(db, &line).await {
                 // A client that does not read keeps its tenant's charge, but no place.
                 Ok((answer, _in_flight)) => connection.write_all(answer.as_bytes()).await?,
                 Err(refusal) => {
@@ -75,26 +78,22 @@ impl Server {
         Ok(())
     }
 
-    async fn answer(&self, tenant: &Group, line: &str) -> Result<(String, Charge), Refusal> {
-        tenant.try_take(self.keys.requests, 1)?; // so many per second
-        let in_flight = tenant.try_charge(self.keys.in_flight, 1)?; // so many at once
-        let place = self.turns.acquire(tenant).await?; // in turns with the other tenants
-        let answer = self.work(tenant, line)?;
+    async fn answer(&self, db: &Db, line: &str) -> Result<(String, Charge), Refusal> {
+        db.tenant.try_take(self.keys.requests, 1)?; // so many per second
+        let in_flight = db.tenant.try_charge(self.keys.in_flight, 1)?; // so many at once
+        let place = self.turns.acquire(&db.tenant).await?; // in turns with the other tenants
+        let answer = self.work(db, line)?;
         drop(place); // before the answer is written: clients may be slow
         Ok((answer, in_flight))
     }
 
-    fn work(&self, tenant: &Group, line: &str) -> Result<String, LimitError> {
-        let mut items = self.items.lock().expect("no panic");
-        if tenant.is_killed() {
-            return Ok("-ERR the tenant is gone\n".to_owned()); // nothing would purge its item
-        }
-        let items = items.entry(tenant.path().to_owned()).or_default();
+    fn work(&self, db: &Db, line: &str) -> Result<String, Refusal> {
+        let mut items = db.items.lock().expect("no panic");
         Ok(match line.splitn(3, ' ').collect::<Vec<_>>()[..] {
             ["set", key, value] => {
                 let bytes = (key.len() + value.len()) as u64;
                 let old = items.get_mut(key).map(|(_, charge)| charge);
-                let charge = tenant.try_charge_replacing(self.keys.memory, bytes, old)?;
+                let charge = db.tenant.try_charge_replacing(self.keys.memory, bytes, old)?;
                 items.insert(key.to_owned(), (value.to_owned(), charge));
                 "+OK\n".to_owned()
             }
@@ -102,11 +101,6 @@ impl Server {
             ["del", key] => items.remove(key).map_or("-\n", |_| "+OK\n").to_owned(),
             _ => "-ERR use: set KEY VALUE, get KEY, del KEY\n".to_owned(),
         })
-    }
-
-    /// Drops a killed tenant's items, which gives their memory back.
-    fn purge(&self, killed: &Killed) {
-        self.items.lock().expect("no panic").remove(killed.path());
     }
 }
 
@@ -127,19 +121,15 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         tenant.set_limit(keys.in_flight, Some(100));
     }
     let turns = Admission::for_cpus();
-    let server = Arc::new(Server { tree, keys, turns, items: Mutex::default() });
-
-    let page = Dashboard::new("lines", &server.tree);
-    let deleting = Arc::clone(&server);
-    let page = page.deletes(move |killed| deleting.purge(killed));
+    let server = Arc::new(Server { tree, keys, turns });
     let at = |n: usize, address: &str| std::env::args().nth(n).unwrap_or(address.to_owned());
     let clients = TcpListener::bind(at(1, "127.0.0.1:7080")).await?;
-    let operator = TcpListener::bind(at(2, "127.0.0.1:7081")).await?;
-    println!("lines at {}\npage at http://{}/", clients.local_addr()?, operator.local_addr()?);
-    tokio::spawn(submeter_http::serve(operator, page, std::future::pending()));
+    let page = Dashboard::new("lines", &server.tree).deletes(|_| ()); // all is in the groups
+    let operator = submeter_http::spawn(at(2, "127.0.0.1:7081"), page).await?;
+    println!("lines at {}\npage at http://{operator}/", clients.local_addr()?);
     loop {
         let (socket, _) = clients.accept().await?;
         let server = Arc::clone(&server);
-        tokio::spawn(async move { server.connection(socket).await });
+        tokio::spawn(async move { _ = server.connection(socket).await });
     }
 }

@@ -112,8 +112,8 @@ impl Cache {
         Ok(Cache { inner: Arc::new(inner) })
     }
 
-    /// Returns the tree whose groups are the tenants. The groups' [data](submeter::Group::set_data)
-    /// belongs to the cache.
+    /// Returns the tree whose groups are the tenants. Their [data](submeter::Group::data) is the
+    /// cache's.
     #[must_use]
     pub fn tree(&self) -> &Tree {
         &self.inner.tree

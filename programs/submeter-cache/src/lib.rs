@@ -4,7 +4,7 @@
 //! - **Tenants.** The prefix of a key is the path of a group. The resolver looks it up in
 //!   copy-on-write tables, which it reads under an epoch guard without a lock; the lookup ends in a
 //!   clone that fails once the group was killed. The cache's own data of a tenant is attached to
-//!   the group by `Group::set_data`, so that there is one tree, which eviction walks.
+//!   the group by `Group::data_or_init`, so that there is one tree, which eviction walks.
 //! - **Requests.** A worker is in the group of the request that it executes, from reading the key
 //!   to sending the answer. In a batch with several tenants the last one pays for sending all
 //!   answers. Reading from a socket belongs to no tenant, because it is not yet known whose request

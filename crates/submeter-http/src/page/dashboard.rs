@@ -259,10 +259,12 @@ impl Dashboard {
     /// is 200 if all are released, 202 with what still holds them, 404, 409 for the root, or 500
     /// with the groups whose `purge` panicked: the others are purged all the same.
     ///
-    /// `purge` drops what the program keeps for the tenant, with its charges, under the lock that
-    /// requests hold when they store: see [Kill, purge, wait](submeter::guide::lifetimes). Key that
-    /// data by [`Group::id`](submeter::Group::id), not by path: a successor may be at the path
-    /// already. For answers of your own, use [`on_delete`](Dashboard::on_delete).
+    /// What the program keeps in the groups ([`data_or_init`](submeter::Group::data_or_init)) is
+    /// dropped by itself: then `purge` may be `|_| ()`. It drops what the program keeps elsewhere,
+    /// with its charges, under the lock that requests hold when they store: see
+    /// [Kill, purge, wait](submeter::guide::lifetimes). Key that data by
+    /// [`Group::id`](submeter::Group::id), not by path: a successor may be at the path already. For
+    /// answers of your own, use [`on_delete`](Dashboard::on_delete).
     ///
     /// # Examples
     /// ```

@@ -38,6 +38,12 @@ pub(super) async fn kill_purge_wait(
     };
     // One that panics has told the panic hook why, and must not leave the others unpurged: a killed
     // group is not found again.
+    // The wait drops the groups' data, any of which may hold any of the groups: so all waits are
+    // started before one is awaited.
+    let purge = |killed: &Killed| {
+        purge(killed);
+        drop(killed.released());
+    };
     let panics = |killed: &&Killed| catch_unwind(AssertUnwindSafe(|| purge(killed))).is_err();
     let unpurged: Vec<&str> = killed.iter().filter(panics).map(Killed::path).collect();
     let released = async {

@@ -28,10 +28,12 @@ mod views;
 pub mod wire;
 
 use std::io;
+use std::net::SocketAddr;
 
 use axum::Router;
 /// What [`Dashboard::on_delete`] and [`Dashboard::on_limits`] may answer, alone or with a text.
 pub use axum::http::StatusCode;
+use tokio::net::{TcpListener, ToSocketAddrs};
 
 pub use self::connections::{Endpoint, Places};
 pub use self::dashboard::{Dashboard, Offence};
@@ -53,6 +55,37 @@ pub fn router(dashboard: Dashboard) -> Router {
     let guard = Guard::new(None, dashboard.hosts.clone(), dashboard.token.clone());
     let changes = dashboard.changes.clone();
     routes::router(Sampler::start(dashboard), changes, guard)
+}
+
+/// Binds an address and [serves](serve) a program's tree there, on a task of its own, until the
+/// runtime ends. Returns the address, which has the port if the given one was 0.
+///
+/// For TLS, or to end before the runtime does, use [`serve`].
+///
+/// # Examples
+/// ```
+/// use submeter::{Schema, Tree};
+/// use submeter_http::Dashboard;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let tree = Tree::new(Schema::builder().build()?)?;
+/// let at = submeter_http::spawn("127.0.0.1:0", Dashboard::new("service", &tree)).await?;
+/// println!("http://{at}/");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// If the address cannot be bound.
+///
+/// # Panics
+/// Outside of a tokio runtime.
+pub async fn spawn(address: impl ToSocketAddrs, dashboard: Dashboard) -> io::Result<SocketAddr> {
+    let listener = TcpListener::bind(address).await?;
+    let at = listener.local_addr()?;
+    tokio::spawn(serve(listener, dashboard, std::future::pending()));
+    Ok(at)
 }
 
 /// Serves a program's tree on a port of its own until `shutdown` resolves, then ends the event

@@ -18,6 +18,11 @@ mod sealed {
 /// }
 /// assert_eq!(unit_of::<Bytes>(), "bytes");
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no unit of a metric",
+    note = "units are `Count`, `Bytes` and `Nanoseconds` of `submeter::unit`; where `Bytes` means \
+            `bytes::Bytes`, write `unit::Bytes`"
+)]
 pub trait Unit: sealed::Sealed + Copy + Send + Sync + 'static {
     /// The unit as data, for code that handles metrics of any unit.
     const KIND: UnitKind;

@@ -21,9 +21,8 @@ pin_project! {
     /// [`in_group`](super::InGroup::in_group). Below TLS it counts the bytes of the network, above
     /// TLS those of the protocol. [A whole server][whole] uses it.
     ///
-    /// Where a login comes first, begin [`uncounted`](Self::uncounted), or count in the root, until
-    /// the tenant is known. A client, which has no tenants, can have the same type. What a buffer
-    /// around it reads ahead, along with the login, was read before: add its length to the counter.
+    /// Where a login comes first, [set the group](Self::set_group) after it: what the login took
+    /// counts as well. Without a group nothing is counted, so a client can have the same type.
     ///
     /// It holds its group, so an idle connection keeps a killed group from being released: end the
     /// connection on [`Group::killed`].
@@ -43,14 +42,14 @@ pin_project! {
     ///
     /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
     /// let (mut client, connection) = tokio::io::duplex(64);
-    /// let mut connection = Counted::uncounted(connection);
+    /// let mut connection = Counted::new(connection);
     /// client.write_all(b"acme\n").await?;
     /// connection.read_exact(&mut [0; 5]).await?;
     /// // The client has identified itself.
     /// let acme = tree.get_or_create("/acme")?;
     /// connection.set_group(&acme, received, sent);
     /// connection.write_all(b"welcome\n").await?;
-    /// assert_eq!((tree.root().sum(received), tree.root().sum(sent), acme.sum(sent)), (0, 8, 8));
+    /// assert_eq!((acme.sum(received), acme.sum(sent)), (5, 8));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -58,47 +57,52 @@ pin_project! {
     pub struct Counted<T> {
         #[pin]
         inner: T,
-        counts: Option<Counts>,
+        counts: Counts,
     }
 }
 
-/// Where bytes count, and as what.
+#[derive(Default)]
 struct Counts {
-    group: Group,
-    read: Counter<Bytes>,
-    written: Counter<Bytes>,
+    into: Option<(Group, Counter<Bytes>, Counter<Bytes>)>,
+    /// What was read and written before there was a group.
+    before: [u64; 2],
+}
+
+impl Counts {
+    fn add(&mut self, [read, written]: [usize; 2]) {
+        let [read, written] = [read as u64, written as u64];
+        match &self.into {
+            // A call either reads or writes.
+            Some((group, counter, _)) if read > 0 => group.add(*counter, read),
+            Some((group, _, counter)) if written > 0 => group.add(*counter, written),
+            Some(_) => {}
+            None => self.before = [self.before[0] + read, self.before[1] + written],
+        }
+    }
 }
 
 impl<T> Counted<T> {
-    /// Counts what is read from `inner` and written to it in `group`. The metrics are checked when
-    /// something is counted: see [`Group::add`].
-    #[cfg_attr(debug_assertions, track_caller)]
-    pub fn new(
-        inner: T,
-        group: &Group,
-        read: Counter<Bytes>,
-        written: Counter<Bytes>,
-    ) -> Counted<T> {
-        let mut counted = Counted::uncounted(inner);
-        counted.set_group(group, read, written);
-        counted
+    /// Counts what is read from `inner` and written to it, in the group that will be
+    /// [set](Self::set_group).
+    pub fn new(inner: T) -> Counted<T> {
+        Counted { inner, counts: Counts::default() }
     }
 
-    /// Counts nothing until a group is [set](Self::set_group).
-    pub fn uncounted(inner: T) -> Counted<T> {
-        Counted { inner, counts: None }
-    }
-
-    /// Counts in this group from now on: call it once the client has identified itself. What was
-    /// read and written before stays where it was counted.
+    /// Counts in this group from now on: call it once the client has identified itself. The first
+    /// group also gets what was read and written before. The metrics are checked when something is
+    /// counted: see [`Group::add`].
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn set_group(&mut self, group: &Group, read: Counter<Bytes>, written: Counter<Bytes>) {
-        self.counts = Some(Counts { group: group.clone(), read, written });
+        let before = std::mem::take(&mut self.counts.before);
+        for (counter, n) in [read, written].into_iter().zip(before).filter(|(_, n)| *n > 0) {
+            group.add(counter, n);
+        }
+        self.counts.into = Some((group.clone(), read, written));
     }
 
     /// Returns the group in which it counts.
     pub fn group(&self) -> Option<&Group> {
-        self.counts.as_ref().map(|counts| &counts.group)
+        self.counts.into.as_ref().map(|(group, ..)| group)
     }
 
     /// Returns the reader or writer whose bytes are counted.
@@ -122,7 +126,7 @@ impl<T: AsyncRead> AsyncRead for Counted<T> {
         let before = into.filled().len();
         let polled = this.inner.poll_read(context, into);
         let n = into.filled().len() - before;
-        count(this.counts, |counts| counts.read, n);
+        this.counts.add([n, 0]);
         polled
     }
 }
@@ -161,17 +165,11 @@ impl<T: AsyncWrite> AsyncWrite for Counted<T> {
     }
 }
 
-fn counted(counts: &Option<Counts>, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+fn counted(counts: &mut Counts, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
     if let Poll::Ready(Ok(n)) = polled {
-        count(counts, |counts| counts.written, n);
+        counts.add([0, n]);
     }
     polled
-}
-
-fn count(counts: &Option<Counts>, metric: fn(&Counts) -> Counter<Bytes>, n: usize) {
-    if let Some(counts) = counts.as_ref().filter(|_| n > 0) {
-        counts.group.add(metric(counts), n as u64);
-    }
 }
 
 impl<T> fmt::Debug for Counted<T> {

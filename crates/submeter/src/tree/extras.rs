@@ -16,12 +16,14 @@ use submeter_percpu::wakers::Wakers;
 use crate::metric::schema::Schema;
 use crate::stats::rstat::OtherStats;
 use crate::tree::buckets::Rates;
+use crate::tree::once_list::OnceList;
 
-mod added_sections;
+mod data;
 #[cfg(feature = "aggregator")]
 mod owned;
 
-use added_sections::AddedSections;
+use data::DataSlot;
+pub(crate) use data::{Data, NoData};
 #[cfg(feature = "aggregator")]
 use owned::Owned;
 
@@ -36,24 +38,20 @@ struct ExtrasInner {
     /// The words of the sections other than the first, in the schema's order.
     others: Box<[OtherStats]>,
     /// The words of sections that were added to the tree.
-    added: AddedSections,
+    added: OnceList<OtherStats>,
     rates: Rates,
     /// How much of the group's own CPU time has been spent from its budgets.
     spent_ns: AtomicU64,
     #[cfg(feature = "aggregator")]
     owned: Owned,
-    /// The program's own value. In a box, because the pointer that is swapped in is untyped. Not in
-    /// a `OnceLock`: if a thread were setting one during a fork, the child would wait for it
-    /// forever.
-    data: OnceBox<Data>,
-    /// A library's value. In a box, as above.
+    /// The program's own value.
+    data: OnceBox<DataSlot>,
+    /// A library's value. In a box, because the pointer that is swapped in is untyped. Not in a
+    /// `OnceLock`: if a thread were setting one during a fork, the child would wait for it forever.
     companion: OnceBox<Box<dyn Any + Send + Sync>>,
     /// Made by the first waiter for the kill.
     kill_waits: OnceBox<Wakers>,
 }
-
-/// The program's own value of a group. The group's [`Killed`](crate::Killed) keeps it too.
-pub(crate) type Data = Arc<dyn Any + Send + Sync>;
 
 impl Extras {
     /// Returns extras with the words of further sections and, if the group `spends`, room to note
@@ -87,7 +85,8 @@ impl Extras {
 
     /// Keeps the words of an added section, or drops them if another thread was first.
     pub(crate) fn add(&self, stats: OtherStats) -> &OtherStats {
-        self.made.get_or_init(Box::default).added.add(stats)
+        let added = &self.made.get_or_init(Box::default).added;
+        added.add(stats, |one, other| one.section_id == other.section_id)
     }
 
     /// Returns the bucket of a rate, if one was ever set.
@@ -125,23 +124,32 @@ impl Extras {
         &self.made.get_or_init(Box::default).rates
     }
 
-    /// Returns the program's value, if it has set one of this type.
-    pub(crate) fn data<T: Any>(&self) -> Option<&T> {
-        self.made.get()?.data.get()?.downcast_ref()
+    /// Returns the program's value, if there is one of this type.
+    pub(crate) fn data<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        self.made.get()?.data.get()?.get()
     }
 
-    /// Sets the program's value, or returns it if there is one already.
-    pub(crate) fn set_data<T: Any + Send + Sync>(&self, data: T) -> Result<(), T> {
-        let made = self.made.get_or_init(Box::default);
-        made.data.set(Box::new(Arc::new(data))).map_err(|data| {
-            let mine = Arc::downcast(*data).ok().and_then(Arc::into_inner);
-            mine.unwrap_or_else(|| unreachable!("a `T` from above, of which there is no other"))
-        })
+    /// Makes room for the program's value. To be called before the group can be killed.
+    pub(crate) fn make_room_for_data(&self) {
+        self.data_slot();
     }
 
-    /// Returns the program's value, to be kept beyond the group.
-    pub(crate) fn share_data(&self) -> Option<Data> {
-        self.made.get()?.data.get().cloned()
+    /// Returns the program's value; `make` makes it if there is none. See [`DataSlot`].
+    pub(crate) fn data_or_init<T: Any + Send + Sync>(
+        &self,
+        is_killed: impl FnOnce() -> bool,
+        make: impl FnOnce() -> T,
+    ) -> Result<Arc<T>, NoData> {
+        self.data_slot().get_or_init(is_killed, make)
+    }
+
+    fn data_slot(&self) -> &DataSlot {
+        self.made.get_or_init(Box::default).data.get_or_init(Box::default)
+    }
+
+    /// Takes the program's value from the group, which was killed.
+    pub(crate) fn take_data(&self) -> Option<Data> {
+        self.made.get()?.data.get()?.take()
     }
 
     /// Returns the library's value, if one of this type was set.

@@ -18,12 +18,14 @@ use crate::path;
 use crate::stats::rstat::{GroupStats, OtherStats};
 use crate::tree::children::{ChildKey, Children};
 use crate::tree::extras::Extras;
+use crate::tree::once_list::OnceList;
 use crate::tree::quotas::Quotas;
 use crate::tree::tree_stats::TreeStats;
 
 #[cfg(feature = "thread-context")]
 mod context;
 pub(crate) mod creation;
+mod data;
 mod declare;
 mod ends;
 mod life;
@@ -101,11 +103,13 @@ pub(crate) struct GroupInner {
 pub(crate) struct TreeShared {
     stats: TreeStats,
     on_create: OnCreateAll,
+    /// The sets of keys that [`Group::keys`] has returned, one of each type.
+    keys: OnceList<Box<dyn Any + Send + Sync>>,
 }
 
 impl TreeShared {
     pub(crate) fn new(stats: TreeStats) -> TreeShared {
-        TreeShared { stats, on_create: OnCreateAll::default() }
+        TreeShared { stats, on_create: OnCreateAll::default(), keys: OnceList::default() }
     }
 }
 
@@ -222,49 +226,6 @@ impl Group {
     #[inline]
     pub(crate) fn schema_id(&self) -> u32 {
         self.inner.section_id
-    }
-
-    /// Sets a value of the program's own, such as a tenant's plan or labels: once, for as long as
-    /// the group's storage lives. It is dropped with the last handle, or with the group's
-    /// [`Killed`](crate::Killed) if that lives longer: so a token that cancels a tenant's work is
-    /// still available after a [`kill_subtree`](Group::kill_subtree).
-    ///
-    /// If several threads set it at once, one of them succeeds. A killed group keeps its value; a
-    /// new group with its name starts without one. Costs three allocations, and nothing for groups
-    /// without a value. For a value that changes, set a `Mutex` or an atomic.
-    ///
-    /// It must not hold the [`Tree`](crate::Tree), nor a handle to this group or to one below it,
-    /// nor a charge or an attachment of such a group: they would keep each other alive, and never
-    /// be freed. If the program's tenant object holds the group, set a [`Weak`](std::sync::Weak) of
-    /// the tenant: a group's children then lead to their tenants, without a second tree.
-    ///
-    /// # Examples
-    /// ```
-    /// use submeter::{Schema, Tree};
-    ///
-    /// struct Plan { name: &'static str, requests_per_s: u32 }
-    ///
-    /// let tree = Tree::new(Schema::builder().build()?)?;
-    /// let web = tree.get_or_create("/acme/web")?;
-    /// assert!(web.set_data(Plan { name: "small", requests_per_s: 100 }).is_ok());
-    ///
-    /// let plan = tree.get("/acme/web").and_then(|web| Some(web.data::<Plan>()?.requests_per_s));
-    /// assert_eq!(plan, Some(100));
-    /// assert_eq!(web.data::<Plan>().map(|plan| plan.name), Some("small"));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Returns the given value if one was set before, of whatever type.
-    pub fn set_data<T: Any + Send + Sync>(&self, data: T) -> Result<(), T> {
-        self.inner.extras.set_data(data)
-    }
-
-    /// Returns the value that [`set_data`](Group::set_data) set, if it is a `T`: three loads and
-    /// a comparison of types.
-    #[must_use]
-    pub fn data<T: Any + Send + Sync>(&self) -> Option<&T> {
-        self.inner.extras.data()
     }
 
     /// Returns the live child called `name`: hashes the name, probes a table and takes a reference,
@@ -425,7 +386,7 @@ pub(crate) fn wrong_schema() -> ! {
 }
 
 /// For libraries that follow groups, such as `submeter-alloc`. Hidden, because these need more care
-/// than a program should have to take: it has [`set_data`](Group::set_data) and knows its trees.
+/// than a program should have to take: it has [data](Group::data_or_init) and knows its trees.
 #[doc(hidden)]
 impl Group {
     /// Returns whether both belong to the same tree; a schema may have several trees.
@@ -436,8 +397,8 @@ impl Group {
     }
 
     /// Sets a library's value, beside the program's own: only one for all libraries, and only once.
-    /// It is dropped with the last handle. It must not hold what [`set_data`](Group::set_data)
-    /// forbids.
+    /// It is dropped with the last handle, not at the kill: it must hold no handle to this group or
+    /// to one below it, nor a charge of such a group. They would keep each other alive.
     ///
     /// # Errors
     /// Returns the given value if one was set before, of whatever type.

@@ -3,8 +3,10 @@
 use std::any::Any;
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use submeter_percpu::PercpuOwner;
 use submeter_percpu::percpu_ref::{Released, StillHeldError};
 
@@ -49,12 +51,27 @@ use crate::tree::group::GroupInner;
 /// ```
 pub struct Killed {
     pub(crate) owner: PercpuOwner<GroupInner>,
-    pub(crate) id: u64,
-    /// The value that the program had set by the time of the kill.
-    pub(crate) data: Option<Data>,
+    id: u64,
+    /// The program's value, until someone waits for the release.
+    data: Mutex<Option<Data>>,
 }
 
 impl Killed {
+    pub(crate) fn new(owner: PercpuOwner<GroupInner>, id: u64, data: Option<Data>) -> Killed {
+        Killed { owner, id, data: Mutex::new(data) }
+    }
+
+    pub(crate) fn set_data(&mut self, data: Option<Data>) {
+        *self.data.get_mut() = data;
+    }
+
+    /// Drops the value, which may hold the group.
+    fn drop_data(&self) {
+        let data = self.data.lock().take();
+        // With the lock released, as this runs the program's code.
+        drop(data);
+    }
+
     /// Returns the group's former path.
     #[must_use]
     pub fn path(&self) -> &str {
@@ -68,25 +85,32 @@ impl Killed {
         self.id
     }
 
-    /// Returns the value that [`Group::set_data`](crate::Group::set_data) had set before the kill,
-    /// if it is a `T`. It remains available after the release, as long as this lives.
+    /// Returns what the program kept for the group, if it is a `T`: see
+    /// [`Group::data_or_init`](crate::Group::data_or_init). A token that cancels the tenant's work,
+    /// for example, is found here after a [`kill_subtree`](crate::Group::kill_subtree).
+    ///
+    /// `None` from the first wait for the release on, because the value may hold the group. Where
+    /// values hold groups below their own, start all waits, or drop all `Killed`, before you await
+    /// one.
     #[must_use]
-    pub fn data<T: Any + Send + Sync>(&self) -> Option<&T> {
-        self.data.as_deref()?.downcast_ref()
+    pub fn data<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        self.data.lock().clone()?.downcast().ok()
     }
 
-    /// Returns whether the last handle has been dropped.
+    /// Returns whether the last handle has been dropped. It never is while the group's
+    /// [data](Killed::data) holds one and nothing has waited.
     #[must_use]
     pub fn is_released(&self) -> bool {
         self.owner.is_released()
     }
 
-    /// Waits for the release on a task, as `.await` does.
+    /// Waits for the release on a task, as `.await` does. Drops the [data](Killed::data) at once.
     pub fn released(&self) -> Released<'_> {
+        self.drop_data();
         self.owner.released()
     }
 
-    /// Waits for the release, blocking the thread.
+    /// Waits for the release, blocking the thread. Drops the [data](Killed::data) first.
     ///
     /// # Examples
     /// ```
@@ -103,6 +127,7 @@ impl Killed {
     /// When the group is not released within `timeout`; the error has the number of remaining
     /// handles and, in debug builds, the lines that took them.
     pub fn released_blocking(&self, timeout: Duration) -> Result<(), StillHeldError> {
+        self.drop_data();
         self.owner.released_blocking(timeout)
     }
 

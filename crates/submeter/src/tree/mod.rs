@@ -8,6 +8,7 @@ pub(crate) mod extras;
 pub(crate) mod flusher;
 pub(crate) mod group;
 pub(crate) mod killed;
+pub(crate) mod once_list;
 pub(crate) mod quotas;
 #[expect(clippy::module_inception, reason = "the tree itself, in the room that has its name")]
 pub(crate) mod tree;

@@ -48,13 +48,15 @@ fn panicking_data_is_dropped_once() {
     let (tree, requests) = tree();
     let drops = Arc::new(AtomicUsize::new(0));
     let group = tree.get_or_create("/a").expect("created");
-    assert!(group.set_data(Bomb(Arc::clone(&drops))).is_ok());
+    group.data_or_init(|| Bomb(Arc::clone(&drops))).expect("alive");
     group.add(requests, 1);
     let killed = group.kill().expect("no children");
     // The panic may reach the caller that drops the last handle or flushes what remains.
     let _ = catch_unwind(AssertUnwindSafe(|| drop(group)));
     let _ = catch_unwind(AssertUnwindSafe(|| tree.flush()));
-    assert!(killed.released_blocking(Duration::from_secs(30)).is_ok());
+    let wait = || killed.released_blocking(Duration::from_secs(30));
+    assert!(catch_unwind(AssertUnwindSafe(wait)).is_err(), "the wait drops it");
+    assert!(wait().is_ok());
     let _ = catch_unwind(AssertUnwindSafe(|| drop(killed)));
     let _ = catch_unwind(AssertUnwindSafe(|| tree.flush()));
     goes_on(&tree, requests);

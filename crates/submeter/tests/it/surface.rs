@@ -196,25 +196,6 @@ fn a_distribution_is_read_with_its_bound_stress() {
 }
 
 #[test]
-fn a_group_keeps_a_value_of_the_programs_own() {
-    let f = fixture();
-    let web = f.tree.create("/web").expect("room");
-    assert_eq!(web.data::<String>(), None);
-    let dropped = std::sync::Arc::new(());
-    assert!(web.set_data(("small".to_owned(), std::sync::Arc::clone(&dropped))).is_ok());
-    assert_eq!(web.set_data(3u8), Err(3), "once");
-    type Plan = (String, std::sync::Arc<()>);
-    let again = f.tree.get("/web").expect("lives");
-    assert_eq!(again.data::<Plan>().map(|plan| plan.0.as_str()), Some("small"));
-    assert_eq!(again.data::<u8>(), None);
-    web.kill().expect("a leaf");
-    drop(web);
-    assert_eq!(std::sync::Arc::strong_count(&dropped), 2, "for as long as a handle lives");
-    drop(again);
-    assert_eq!(std::sync::Arc::strong_count(&dropped), 1);
-}
-
-#[test]
 fn set_limit_answers_about_its_own_limit_stress() {
     let f = fixture();
     let held = f.tree.root().try_charge(f.memory, 60).expect("no limit yet");

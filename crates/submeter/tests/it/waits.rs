@@ -329,7 +329,7 @@ fn killed_groups_keep_their_data() {
     let dropped = Arc::new(());
     for path in ["/acme", "/acme/web", "/acme/web/page"] {
         let group = tree.get_or_create(path).expect("a group");
-        assert!(group.set_data((path, Arc::clone(&dropped))).is_ok());
+        group.data_or_init(|| (path, Arc::clone(&dropped))).expect("alive");
     }
     tree.get_or_create("/acme/mail").expect("a group");
     let killed = tree.get("/acme").expect("made above").kill_subtree().expect("alive");

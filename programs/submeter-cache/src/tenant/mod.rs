@@ -29,7 +29,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
 use submeter::refs::Guard;
-use submeter::{Group, RateState, Tree};
+use submeter::{Error, Group, RateState, Tree};
 
 use crate::clock::Clock;
 use crate::config::{Config, TENANTS_MAX_DEFAULT};
@@ -82,24 +82,25 @@ pub(crate) struct Hint {
 }
 
 impl Tenant {
-    /// Makes the tenant of a group; `None` if a program has set data of its own there.
-    fn new(group: Group, parent: Option<&Arc<Tenant>>, now_ms: u64) -> Option<Arc<Tenant>> {
-        let tenant = Arc::new(Tenant {
-            group,
+    /// Finds the tenant of a group, or makes it.
+    fn get_or_create(
+        group: &Group,
+        parent: Option<&Arc<Tenant>>,
+        now_ms: u64,
+    ) -> Result<Arc<Tenant>, Error> {
+        group.data_or_init(|| Tenant {
+            group: group.clone(),
             parent: parent.cloned(),
             used_ms: AtomicU64::new(now_ms),
             place: Mutex::new(Place::None),
             ring: Mutex::default(),
             hints: Default::default(),
-        });
-        // Weak: the tenant has a handle to the group, and they would keep each other alive.
-        tenant.group.set_data(Arc::downgrade(&tenant)).ok()?;
-        Some(tenant)
+        })
     }
 
     /// Finds the tenant of a group, if there is one.
     pub(crate) fn of(group: &Group) -> Option<Arc<Tenant>> {
-        group.data::<Weak<Tenant>>()?.upgrade()
+        group.data()
     }
 }
 
@@ -172,7 +173,7 @@ impl Tenants {
     pub(crate) fn new(config: &Config, tree: &Tree, metrics: &Metrics) -> Tenants {
         let clock = Clock::new();
         let now_ms = clock.now().ms;
-        let root = Tenant::new(tree.root().clone(), None, now_ms);
+        let root = Tenant::get_or_create(tree.root(), None, now_ms);
         Tenants {
             tree: tree.clone(),
             root: root.expect("a new group has no tenant yet"),
@@ -336,15 +337,15 @@ impl Tenants {
                 return Err(Refused::Overflow);
             }
         }
-        let group = parent
-            .group
-            .get_or_create_child(name)
-            .map_err(|error| if error.is_killed() { Refused::Dead } else { Refused::Overflow })?;
+        // A program may keep data of its own in a group, which is no tenant then.
+        let refused =
+            |error: Error| if error.is_killed() { Refused::Dead } else { Refused::Overflow };
+        let group = parent.group.get_or_create_child(name).map_err(refused)?;
         if is_named {
             self.keep_rates(&group);
         }
         self.limit(&group);
-        Tenant::new(group, Some(parent), self.clock.now().ms).ok_or(Refused::Overflow)
+        Tenant::get_or_create(&group, Some(parent), self.clock.now().ms).map_err(refused)
     }
 
     /// Returns the prefix of the keys of a tenant's child.

@@ -339,7 +339,7 @@ fn a_killed_tenant_gives_its_place_back() {
 fn a_group_with_the_programs_data_is_no_tenant() {
     let cache = cache(Config { tenants_max: 1, ..Config::default() });
     let taken = cache.tree().create("/a").expect("there is room");
-    assert!(taken.set_data("the program's").is_ok());
+    assert!(taken.data_or_init(|| "the program's").is_ok());
     assert_eq!(tenant(&cache, b"a:k").group.path(), "/:other");
     assert_eq!(tenant(&cache, b"b:k").group.path(), "/b", "its place was given back");
 }

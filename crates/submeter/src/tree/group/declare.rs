@@ -12,6 +12,7 @@
 //! section. Quotas, rate limits, CPU time and events stay in the schema that the tree is made with:
 //! their words and nodes are laid out there, and a switch copies what it needs to know.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use super::{Group, wrong_schema};
@@ -28,6 +29,48 @@ impl Group {
         let root = std::iter::successors(Some(self), |group| group.parent()).last();
         let root = root.unwrap_or(self);
         self.inner.tree.declare(|section, stats| root.keep_root_words(section, stats))
+    }
+
+    /// Returns the keys of a set of metrics that the tree has, so that code which has a group needs
+    /// no other handle. The first call for each type costs as much as
+    /// [`declare`](crate::Tree::declare), later ones a few loads.
+    ///
+    /// # Examples
+    /// ```
+    /// use submeter::{Bytes, Charge, Group, LimitError, Metrics, Quota, Tree};
+    ///
+    /// #[derive(Metrics)]
+    /// struct Keys {
+    ///     /// Memory held
+    ///     memory: Quota<Bytes>,
+    /// }
+    ///
+    /// fn store(tenant: &Group, item: &str) -> Result<Charge, LimitError> {
+    ///     tenant.try_charge(tenant.keys::<Keys>().memory, item.len() as u64)
+    /// }
+    ///
+    /// let (tree, keys) = Tree::with_metrics::<Keys>()?;
+    /// let held = store(tree.root(), "an item")?;
+    /// assert_eq!(tree.root().usage(keys.memory).current, 7);
+    /// # drop(held);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// When the tree lacks a metric of the set, and it cannot be added: see
+    /// [`Tree::declare`](crate::Tree::declare).
+    #[must_use]
+    #[track_caller]
+    pub fn keys<M: Metrics + Any + Send + Sync>(&self) -> &M {
+        let keys = &self.inner.tree.keys;
+        let known = keys.iter().find_map(|keys| keys.downcast_ref());
+        known.unwrap_or_else(|| {
+            let declared = self.declare::<M>().unwrap_or_else(|error| panic!("{error}"));
+            let is_same = |one: &Box<dyn Any + Send + Sync>, other: &Box<dyn Any + Send + Sync>| {
+                (**one).type_id() == (**other).type_id()
+            };
+            keys.add(Box::new(declared), is_same).downcast_ref().expect("of this type")
+        })
     }
 
     /// Keeps the root's words of a section that is being added: the root has them from the start,

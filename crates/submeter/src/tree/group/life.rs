@@ -54,7 +54,7 @@ impl Group {
         ends.add(self);
         owner.kill();
         drop(ends);
-        Ok(Killed { owner, id: self.id(), data: self.inner.extras.share_data() })
+        Ok(Killed::new(owner, self.id(), self.inner.extras.take_data()))
     }
 
     /// Returns whether the group was killed.
@@ -95,7 +95,7 @@ impl Group {
         };
         let mut ends = Ends::of(self);
         let mut killed = self.take_below(&mut ends);
-        killed.push(Killed { owner, id: self.id(), data: self.inner.extras.share_data() });
+        killed.push(Killed::new(owner, self.id(), self.inner.extras.take_data()));
         PercpuOwner::kill_many(killed.iter().map(|killed| &killed.owner));
         drop(ends);
         Ok(killed)
@@ -131,6 +131,7 @@ impl Group {
         let below = self.take_below(&mut ends);
         PercpuOwner::kill_many(below.iter().map(|killed| &killed.owner).chain([root]));
         drop(ends);
+        drop(self.inner.extras.take_data());
     }
 
     /// Marks this group dead and removes it from its parent's children. Its own children must be
@@ -171,10 +172,10 @@ impl Group {
             for (owner, child) in below {
                 let id = child.id();
                 stack.push((child, Some(killed.len())));
-                killed.push(Killed { owner, id, data: None });
+                killed.push(Killed::new(owner, id, None));
             }
             if let Some(place) = place {
-                killed[place].data = group.inner.extras.share_data();
+                killed[place].set_data(group.inner.extras.take_data());
             }
             ends.add(&group);
         }
