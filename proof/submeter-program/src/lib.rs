@@ -48,6 +48,17 @@ impl Program {
         output_within(command, PATIENCE)
     }
 
+    /// Runs it until it exits successfully, and returns what it printed on standard output.
+    ///
+    /// # Panics
+    /// When it cannot be started, does not exit in time, or fails.
+    pub fn prints(self, args: &[&str]) -> String {
+        let output = self.run(args);
+        let printed = text(&output.stdout);
+        assert!(output.status.success(), "{args:?}: {printed}{}", text(&output.stderr));
+        printed
+    }
+
     /// Asserts that it refuses its input: exit code 2, nothing on standard output, and one line on
     /// standard error that contains every part.
     ///
@@ -177,6 +188,17 @@ impl Running {
         let pid = self.child.id().to_string();
         let sent = Command::new("kill").args([&format!("-{name}"), &pid]).status();
         assert!(sent.expect("kill runs").success());
+    }
+
+    /// Sends it a signal by name, and returns all output once it has exited successfully.
+    ///
+    /// # Panics
+    /// When it does not exit in time, or fails.
+    pub fn end_by(self, signal: &str) -> String {
+        self.signal(signal);
+        let (code, output) = self.end();
+        assert_eq!(code, Some(0), "{output}");
+        output
     }
 
     /// Returns whether it has exited.

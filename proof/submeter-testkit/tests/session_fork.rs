@@ -4,6 +4,8 @@
 
 #[path = "common/about.rs"]
 mod about;
+#[path = "common/fork.rs"]
+mod fork;
 #[path = "../../../crates/submeter/tests/it/work.rs"]
 #[expect(dead_code, reason = "shared with tests that also need page faults")]
 mod work;
@@ -47,19 +49,16 @@ fn a_forked_child_continues_with_its_own_copy() {
         }
     });
     is_ready.recv().expect("sent");
-    let entered = a.enter();
+    let mut entered = Some(a.enter());
     let before_fork = burn_ms(10);
     switch::park();
     let at_fork = values();
     assert!(at_fork[0] + SLACK_NS >= before_fork && at_fork[1] + SLACK_NS >= 5_000_000);
-    // SAFETY: the child switches, counts and ends, without the parent's exit handlers. It takes no
-    // lock that the other thread may hold, which only waits.
-    let child = unsafe { libc::fork() };
-    assert!(child >= 0, "{}", std::io::Error::last_os_error());
-    if child == 0 {
+    // It takes no lock that the other thread may hold, which only waits.
+    let passed = fork::in_a_fork(|| {
         let used_a = burn_ms(20);
         let used_b = b.run(|| burn_ms(10));
-        drop(entered);
+        drop(entered.take());
         switch::park();
         let now = values();
         let right = about(now[0] - at_fork[0], used_a)
@@ -69,13 +68,9 @@ fn a_forked_child_continues_with_its_own_copy() {
         if !right {
             eprintln!("{at_fork:?} {now:?} {used_a} {used_b}");
         }
-        // SAFETY: as above.
-        unsafe { libc::_exit(i32::from(!right)) };
-    }
-    let mut status = -1;
-    // SAFETY: `status` is live; `child` is ours to wait for.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    assert_eq!(status, 0);
+        right
+    });
+    assert!(passed);
     drop(entered);
     stop.send(()).expect("received");
     other.join().expect("no panic");

@@ -5,6 +5,8 @@
 
 #[path = "common/about.rs"]
 mod about;
+#[path = "common/fork.rs"]
+mod fork;
 #[path = "common/stop.rs"]
 mod stop;
 #[path = "../../../crates/submeter/tests/it/work.rs"]
@@ -19,9 +21,6 @@ use submeter::perf::{Request, Session, parse};
 use submeter::switch;
 use submeter::{Schema, Tree};
 use work::burn_ms;
-
-/// Ends the child of a test that hangs.
-const CHILD_SECONDS: libc::c_uint = 60;
 
 /// Children forked while sessions come and go count what they do.
 #[test]
@@ -43,22 +42,12 @@ fn children_forked_among_sessions_count() {
         });
         let wrong = (0..CHILDREN).filter(|_| {
             let at_fork = session.counts()[0].values()[0];
-            // SAFETY: the child switches, counts and ends, without the parent's exit handlers. All
-            // its waits have a limit; only this thread uses the session's own lock.
-            let child = unsafe { libc::fork() };
-            assert!(child >= 0, "{}", std::io::Error::last_os_error());
-            if child == 0 {
-                // SAFETY: sets a timer of the child's.
-                unsafe { libc::alarm(CHILD_SECONDS) };
+            // All waits of the child have a limit; only this thread uses the session's own lock.
+            !fork::in_a_fork(|| {
                 let used = a.run(|| burn_ms(2)) + a.run(|| burn_ms(2));
                 let gained = session.counts()[0].values()[0] - at_fork;
-                // SAFETY: as above.
-                unsafe { libc::_exit(i32::from(!about(gained, used))) };
-            }
-            let mut status = -1;
-            // SAFETY: `status` is live; `child` is ours to wait for.
-            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-            status != 0
+                about(gained, used)
+            })
         });
         wrong.count()
     });

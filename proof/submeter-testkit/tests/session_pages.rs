@@ -4,6 +4,9 @@
 #![cfg(all(target_os = "linux", not(miri)))]
 #![expect(unsafe_code, reason = "forks, sets limits, gives up privilege")]
 
+#[path = "common/fork.rs"]
+mod fork;
+
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -80,24 +83,11 @@ fn threads_without_a_page_are_charged() {
         eprintln!("skipped: needs perf's pages and few CPUs: {:?}", clock::choice());
         return;
     }
-    // SAFETY: the only test of its program, and no other thread runs: the child may do what it
-    // likes.
-    let child = unsafe { libc::fork() };
-    assert!(child >= 0, "{}", std::io::Error::last_os_error());
-    if child == 0 {
-        let status = match drop_privileges() {
-            false => 2,
-            true => i32::from(!all_are_charged(threads)),
-        };
-        // SAFETY: ends the child at once, without the parent's exit handlers.
-        unsafe { libc::_exit(status) };
-    }
-    let mut status = -1;
-    // SAFETY: `status` is live; `child` is ours to wait for.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    if libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 2 {
-        eprintln!("skipped: cannot drop privileges here: run as root");
-        return;
-    }
-    assert_eq!(status, 0);
+    assert!(fork::in_a_fork(|| {
+        if !drop_privileges() {
+            eprintln!("skipped: cannot drop privileges here: run as root");
+            return true;
+        }
+        all_are_charged(threads)
+    }));
 }

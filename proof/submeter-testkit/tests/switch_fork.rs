@@ -2,6 +2,8 @@
 #![cfg(not(miri))]
 #![expect(unsafe_code, reason = "forks")]
 
+#[path = "common/fork.rs"]
+mod fork;
 #[path = "../../../crates/submeter/tests/it/work.rs"]
 mod work;
 
@@ -21,37 +23,28 @@ fn a_forked_child_is_charged_in_its_own_copy() {
     }
     let tree = Tree::new(schema.build().expect("valid")).expect("address space");
     let (a, b) = (tree.create("/a").expect("new"), tree.create("/b").expect("new"));
-    let entered = a.enter();
+    let mut entered = Some(a.enter());
     let before_fork = burn_ms(10);
-    // SAFETY: the child updates words, reads clocks and ends, without the parent's exit handlers.
-    // It takes no lock that another thread may hold: this is the only test of its program.
-    let child = unsafe { libc::fork() };
-    assert!(child >= 0, "{}", std::io::Error::last_os_error());
-    if child == 0 {
+    let passed = fork::in_a_fork(|| {
         let in_a = burn_ms(20);
         // Counts the faults of this process, although its descriptors belong to the parent.
         let in_b = b.run(|| (burn_ms(10), fault(1000)).0);
-        drop(entered);
+        drop(entered.take());
         tree.flush();
         let (faults, group_b) = (faults.ok(), &b);
         let (a, b) = (a.read(cpu).value, group_b.read(cpu).value);
         // CPU time that the parent had not yet charged stays with the parent; what it had charged
         // is in the copy.
-        let right = a + SLACK_NS >= in_a
+        a + SLACK_NS >= in_a
             && a <= before_fork + in_a + in_a / 5 + SLACK_NS
             && b + SLACK_NS >= in_b
             && switch::current().is_none()
             && tree.cpu_balance().is_none()
             && faults.is_none_or(|faults| {
                 !pages_are_small() || (1000..2000).contains(&group_b.read(faults).value)
-            });
-        // SAFETY: as above.
-        unsafe { libc::_exit(i32::from(!right)) };
-    }
-    let mut status = -1;
-    // SAFETY: `status` is live; `child` is ours to wait for.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    assert_eq!(status, 0);
+            })
+    });
+    assert!(passed);
     let after_fork = burn_ms(10);
     drop(entered);
     let (charged, used) = (a.sum(cpu), before_fork + after_fork);

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use submeter_program::Running;
 
-use crate::support::{FREE, SUBMETER, cache_address, line, stat};
+use crate::support::{FREE, SUBMETER, Server, line, stat};
 
 const MIB: u64 = 1 << 20;
 
@@ -18,12 +18,11 @@ const BASE: u64 = 8 * MIB;
 /// Its threads share what they have freed, as `serve --help` advises if `--memory` is to bound
 /// everything. Otherwise glibc keeps it for each worker: when a connection moves from one to
 /// another, half of what the first has freed may stay with it.
-fn start(memory: &str) -> (Running, TcpStream) {
+fn start(memory: &str) -> Server {
     let args = [&FREE[..], &["--memory", memory]].concat();
-    let mut server = SUBMETER.start_in(&args, &[("MALLOC_ARENA_MAX", "1")]);
-    let stream = TcpStream::connect(cache_address(&mut server)).expect("it listens");
-    assert_eq!(stat(&stream, "bytes"), 0);
-    (server, stream)
+    let server = Server::of(SUBMETER.start_in(&args, &[("MALLOC_ARENA_MAX", "1")]));
+    assert_eq!(stat(&server.cache, "bytes"), 0);
+    server
 }
 
 /// Returns the server's resident memory in bytes, if the kernel reports it.
@@ -62,18 +61,18 @@ fn compare(what: &str, grown: u64, charged: u64, percent: u64) {
 fn items_are_charged_about_the_memory_they_take() {
     const CHARGED: u64 = 24 * MIB;
     for (size, expires) in [(1, 0), (1, 3600), (100, 3600), (1_000, 0), (20_000, 3600)] {
-        let (server, stream) = start("64m");
+        let server = start("64m");
         let Some(before) = resident(&server) else {
             eprintln!("skipped: the kernel does not say what is resident (mount /proc)");
             return;
         };
         let mut keys = 0..;
-        while stat(&stream, "bytes") < CHARGED {
+        while stat(&server.cache, "bytes") < CHARGED {
             let some = keys.by_ref().take(1 + 500_000 / (size + 100));
-            store(&stream, some.map(|key| (key, size, expires)));
+            store(&server.cache, some.map(|key| (key, size, expires)));
         }
         let grown = resident(&server).expect("said before").saturating_sub(before);
-        compare(&format!("values of {size}"), grown, stat(&stream, "bytes"), 125);
+        compare(&format!("values of {size}"), grown, stat(&server.cache, "bytes"), 125);
     }
 }
 
@@ -82,16 +81,16 @@ fn items_are_charged_about_the_memory_they_take() {
 /// Free memory between items of other sizes belongs to no item.
 #[test]
 fn charges_bound_memory_of_mixed_items() {
-    let (server, stream) = start("24m");
+    let server = start("24m");
     let Some(before) = resident(&server) else {
         eprintln!("skipped: the kernel does not say what is resident (mount /proc)");
         return;
     };
     let mut rng = fastrand::Rng::with_seed(1);
-    while stat(&stream, "evictions") < 50_000 {
+    while stat(&server.cache, "evictions") < 50_000 {
         let mut item = |_| (rng.usize(..200_000), 1 << rng.usize(..13), 3600 * rng.u32(..2));
-        store(&stream, (0..5_000).map(&mut item));
+        store(&server.cache, (0..5_000).map(&mut item));
     }
     let grown = resident(&server).expect("said before").saturating_sub(before);
-    compare("values of 1 to 4096, replaced", grown, stat(&stream, "bytes"), 150);
+    compare("values of 1 to 4096, replaced", grown, stat(&server.cache, "bytes"), 150);
 }

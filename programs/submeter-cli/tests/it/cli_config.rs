@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use submeter_program::{TempFile, text};
 
-use crate::support::{FREE, SUBMETER, cache_address, line};
+use crate::support::{FREE, SUBMETER, Server, line};
 
 /// Returns what `stats settings` reports for `name`.
 fn setting(mut client: &TcpStream, name: &str) -> String {
@@ -33,8 +33,7 @@ fn flags_precede_variables_and_those_the_file() {
         ("SUBMETER_NO_EVICTIONS", "false"),
     ];
     let args = [&FREE[..], &["-c", "70"]].concat();
-    let mut server = SUBMETER.start_in(&args, &variables);
-    let client = TcpStream::connect(cache_address(&mut server)).expect("it listens");
+    let server = Server::of(SUBMETER.start_in(&args, &variables));
     for (name, expected) in [
         ("maxbytes", "8388608"),
         ("flush_enabled", "no"),
@@ -42,39 +41,31 @@ fn flags_precede_variables_and_those_the_file() {
         ("evictions", "on"),
         ("maxconns", "70"),
     ] {
-        assert_eq!(setting(&client, name), expected, "{name}");
+        assert_eq!(setting(&server.cache, name), expected, "{name}");
     }
 }
 
 #[test]
 fn a_hangup_reads_the_files_limits_again_only() {
-    const STORE: &[u8] = b"set acme:k 0 0 1\r\nv\r\n";
     let file = TempFile::new("again.toml", "memory = \"8m\"\n[limits]\n\"/acme\" = \"rate=1/h\"\n");
-    let args = [&FREE[..], &["--config", file.path(), "--tenant-limit", "/b=1m"]].concat();
-    let mut server = SUBMETER.start(&args);
-    let mut client = TcpStream::connect(cache_address(&mut server)).expect("it listens");
-    let mut store = || {
-        std::io::Write::write_all(&mut client, STORE).expect("sent");
-        line(&client)
-    };
-    assert_eq!(store(), "STORED");
-    assert!(store().starts_with("SERVER_ERROR"));
+    let mut server = Server::start(&["--config", file.path(), "--tenant-limit", "/b=1m"]);
+    let store = |server: &Server| server.ask("set acme:k 0 0 1\r\nv\r\n");
+    assert_eq!(store(&server), "STORED");
+    assert!(store(&server).starts_with("SERVER_ERROR"));
     let write = |text: &str| std::fs::write(&file.0, text).expect("written");
     write("memory = \"16m\"\nvalue-max = \"2k\"\n[limits]\n\"/c\" = \"1m\"\n\"/d\" = \"1m\"\n");
     server.signal("HUP");
     assert!(server.line_with("  limits  read again").contains("for 3 tenants"));
-    assert_eq!(store(), "STORED");
+    assert_eq!(store(&server), "STORED");
     write("[limits]\n\"/acme\" = \"rate=1\"\n");
     server.signal("HUP");
     let began = Instant::now();
     // It reports this on standard error, which is read at the end.
     while began.elapsed() < Duration::from_millis(300) {
-        assert_eq!(store(), "STORED", "the limits stay");
+        assert_eq!(store(&server), "STORED", "the limits stay");
         std::thread::sleep(Duration::from_millis(20));
     }
-    server.signal("INT");
-    let (code, out) = server.end();
-    assert_eq!(code, Some(0), "{out}");
+    let out = server.end_by("INT");
     assert!(out.contains("memory, value-max in ") && out.contains("only a restart"), "{out}");
     let kept = format!("the limits stay as they were: {} line 2: \"1\" is not a rate", file.path());
     assert!(out.contains(&kept), "{out}");
@@ -185,9 +176,12 @@ fn a_switch_is_on_or_off_in_any_such_word() {
     for (word, evicts) in
         [("1", false), ("yes", false), ("TRUE", false), ("0", true), ("Off", true)]
     {
-        let mut server = SUBMETER.start_in(&FREE, &[("SUBMETER_NO_EVICTIONS", word)]);
-        let client = TcpStream::connect(cache_address(&mut server)).expect("it listens");
-        assert_eq!(setting(&client, "evictions"), if evicts { "on" } else { "off" }, "{word}");
+        let server = Server::of(SUBMETER.start_in(&FREE, &[("SUBMETER_NO_EVICTIONS", word)]));
+        assert_eq!(
+            setting(&server.cache, "evictions"),
+            if evicts { "on" } else { "off" },
+            "{word}"
+        );
     }
 }
 

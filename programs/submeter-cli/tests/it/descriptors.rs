@@ -65,9 +65,7 @@ fn a_lack_of_descriptors_is_survived() {
         drop(crowd);
         assert!(is_served(addr), "round {round}: it accepts again");
     }
-    server.signal("TERM");
-    let (code, out) = server.end();
-    assert_eq!(code, Some(0), "{out}");
+    let out = server.end_by("TERM");
     for part in ["Too many open files", "ulimit -n", "--connections"] {
         assert!(warning(&out).contains(part), "{out} names {part}");
     }
@@ -101,9 +99,7 @@ fn few_descriptors_are_shared_out() {
     }
     early.write_all(b"mn\r\n").expect("sent");
     assert_eq!((line(&early), stops(&early)), ("MN".to_owned(), 0));
-    server.signal("TERM");
-    let (code, out) = server.end();
-    assert_eq!(code, Some(0), "{out}");
+    let out = server.end_by("TERM");
     let starts = format!("warning: the system allows 96 open files: at most {most} connections");
     assert!(out.contains(&starts) && out.contains("instead of 1024"), "{out}");
 }

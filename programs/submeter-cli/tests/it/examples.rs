@@ -1,12 +1,9 @@
 //! The examples of `--help` do what they say: each is run against a server of the test's own.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpStream;
-
 use submeter_program::{TempFile, text};
 
 use crate::fleet::Directory;
-use crate::support::{FREE, SUBMETER, cache_address, secret};
+use crate::support::{SUBMETER, Server, secret};
 
 /// Returns the command lines that a command's help shows.
 fn examples(command: &str) -> Vec<Vec<String>> {
@@ -68,14 +65,9 @@ fn of_serve() {
 fn of_top_and_stat() {
     let token = secret("examples-page.token", "a-token-of-the-page\n");
     let guard = ["--token-file", token.path()];
-    let mut server = SUBMETER.start(&[&FREE[..], &guard].concat());
-    let page = format!("http://{}", server.address_after("http://"));
-    let cache = TcpStream::connect(cache_address(&mut server)).expect("it listens");
-    let mut answers = BufReader::new(&cache).lines();
-    for tenant in ["acme:web", "acme:api"] {
-        write!(&cache, "set {tenant}:k 0 0 2\r\nhi\r\n").expect("sent");
-        assert_eq!(answers.next().expect("an answer").expect("readable"), "STORED");
-    }
+    let server = Server::start(&guard);
+    let page = server.url();
+    ["acme:web", "acme:api"].iter().for_each(|tenant| server.store(tenant, 1));
     let both = examples("top").into_iter().chain(examples("stat"));
     for mut words in both {
         // The test adds only where the server is, and that it is to end.

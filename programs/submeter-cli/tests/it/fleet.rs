@@ -1,7 +1,6 @@
 //! Servers that share tenants' limits: the bank, its operator, and members that lose it.
 
-use std::io::Write;
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -9,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use submeter_program::{Running, text};
 
-use crate::support::{FREE, SUBMETER, cache_address, get, line};
+use crate::support::{FREE, SUBMETER, Server, get};
 
 /// Long enough for any step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -41,12 +40,6 @@ pub(crate) fn bank(address: &str, more: &[&str]) -> Running {
     bank
 }
 
-pub(crate) struct Server {
-    pub(crate) running: Running,
-    pub(crate) cache: SocketAddr,
-    pub(crate) page: SocketAddr,
-}
-
 pub(crate) fn server(bank: &str, more: &[&str]) -> Server {
     server_at("127.0.0.1:0", bank, more)
 }
@@ -54,18 +47,10 @@ pub(crate) fn server(bank: &str, more: &[&str]) -> Server {
 /// Starts a server whose page is at an address.
 pub(crate) fn server_at(page: &str, bank: &str, more: &[&str]) -> Server {
     let args = ["serve", "--listen", "127.0.0.1:0", "--http", page, "--bank", bank];
-    let args = [&args[..], more].concat();
-    let mut running = SUBMETER.start(&args);
-    let page = running.address_after("http://");
-    let cache = cache_address(&mut running);
-    Server { running, cache, page }
+    Server::of(SUBMETER.start(&[&args[..], more].concat()))
 }
 
 impl Server {
-    pub(crate) fn tree(&self) -> Value {
-        serde_json::from_str(&get(self.page, "/api/tree")).expect("JSON")
-    }
-
     /// Returns the first row of a panel.
     fn row(&self, panel: &str) -> Vec<Value> {
         let tree = self.tree();
@@ -78,20 +63,11 @@ impl Server {
         self.row("fleet")[2].as_str().expect("a rule").to_owned()
     }
 
-    fn metrics(&self) -> String {
-        get(self.page, "/metrics")
-    }
-
     /// Stores items of 10 KiB for a tenant, and returns how many were stored.
-    pub(crate) fn store(&self, items: usize) -> usize {
-        let mut client = TcpStream::connect(self.cache).expect("it listens");
+    pub(crate) fn store_large(&self, items: usize) -> usize {
         let value = "v".repeat(10 << 10);
-        let stored = (0..items).filter(|n| {
-            let request = format!("set acme:{n} 0 0 {}\r\n{value}\r\n", value.len());
-            client.write_all(request.as_bytes()).expect("sent");
-            line(&client) == "STORED"
-        });
-        stored.count()
+        let set = |n| self.ask(&format!("set acme:{n} 0 0 {}\r\n{value}\r\n", value.len()));
+        (0..items).filter(|n| set(*n) == "STORED").count()
     }
 }
 
@@ -104,9 +80,8 @@ pub(crate) fn until(what: &str, mut is: impl FnMut() -> bool) {
 }
 
 fn status(bank: &str) -> Value {
-    let output = SUBMETER.run(&["fleet", "status", "--json", "--bank", bank]);
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    serde_json::from_str(&text(&output.stdout)).expect("JSON")
+    serde_json::from_str(&SUBMETER.prints(&["fleet", "status", "--json", "--bank", bank]))
+        .expect("JSON")
 }
 
 const LIMIT: [&str; 2] = ["--limit-fleet", "/acme=memory=1m,rate=100k/s"];
@@ -123,7 +98,7 @@ fn servers_lease_one_limit() {
         .collect();
     until("both have leases", || servers.iter().all(|server| server.rule() == "lease"));
     until("both store what needs more than their first lease", || {
-        servers.iter().all(|server| server.store(20) > 0)
+        servers.iter().all(|server| server.store_large(20) > 0)
     });
     let found = status(&address);
     assert_eq!(found["bank"], address.as_str());
@@ -165,9 +140,9 @@ fn servers_lease_one_limit() {
     }
 
     // What one server gives up, the other gets at once.
-    servers.remove(0).running.signal("INT");
+    servers.remove(0).signal("INT");
     until("the other holds all that is wanted", || {
-        servers[0].store(90);
+        servers[0].store_large(90);
         let found = status(&address);
         let leases = found["limits"][0]["leases"].as_array().expect("a list");
         leases.len() == 1 && leases[0]["amount"].as_u64() > Some(900 << 10)
@@ -212,7 +187,7 @@ fn what_the_operator_sets_holds_for_all_servers() {
     let server = server(&address, &LIMIT);
     until("there are leases", || server.rule() == "lease");
     until("it wants more than all", || {
-        server.store(10);
+        server.store_large(10);
         let found = status(&address);
         let limits = found["limits"].as_array().expect("a list");
         assert_eq!(limits.len(), 3, "{found}");
@@ -224,10 +199,7 @@ fn what_the_operator_sets_holds_for_all_servers() {
     let less = ["fleet", "set", "/acme", "memory=16k", "--floors", "50%", "--bank", &address];
     assert_eq!(SUBMETER.run(&less).status.code(), Some(0));
     until("it holds half of the new limit at most", || {
-        let held = server.tree();
-        let groups = held["groups"].as_array().expect("a list");
-        let acme = groups.iter().find(|group| group["path"] == "/acme").expect("a tenant");
-        acme["values"]["memory"]["current"].as_u64() <= Some(8 << 10)
+        server.group("/acme")["values"]["memory"]["current"].as_u64() <= Some(8 << 10)
     });
 }
 
@@ -252,9 +224,9 @@ fn a_server_survives_the_loss_of_its_bank() {
         all.iter().zip(rules).all(|(server, rule)| server.rule() == rule)
     });
     assert_eq!(floor.row("fleet")[3]["value"], (1 << 20) / 10);
-    assert_eq!((strict.row("fleet")[3]["value"].clone(), strict.store(5)), (0.into(), 0));
-    assert!(floor.store(5) > 0, "within its floor");
-    assert!(open.store(5) > 0, "idle as it was before");
+    assert_eq!((strict.row("fleet")[3]["value"].clone(), strict.store_large(5)), (0.into(), 0));
+    assert!(floor.store_large(5) > 0, "within its floor");
+    assert!(open.store_large(5) > 0, "idle as it was before");
     assert_eq!(strict.row("bank")[1], "away");
     let why = strict.row("bank")[5].as_str().expect("a text").to_owned();
     assert!(why.contains("start it, or wait for it"), "{why}");
@@ -264,7 +236,7 @@ fn a_server_survives_the_loss_of_its_bank() {
     // The next bank knows nothing; it is told what the operator had set, including the floors.
     let _lender = bank(&address, &["--lease", "1"]);
     until("all have leases again", || all.iter().all(|server| server.rule() == "lease"));
-    until("the strict one stores", || strict.store(1) == 1);
+    until("the strict one stores", || strict.store_large(1) == 1);
     let found = status(&address);
     for (resource, limit) in [(0, 2 << 20), (1, 100_000)] {
         let found = &found["limits"][resource];
@@ -279,11 +251,11 @@ fn a_restarted_bank_learns_the_limits() {
     let address = directory.bank();
     let lender = bank(&address, &["--lease", "1"]);
     let server = server(&address, &LIMIT);
-    until("there are leases", || server.rule() == "lease" && server.store(1) == 1);
+    until("there are leases", || server.rule() == "lease" && server.store_large(1) == 1);
     drop(lender);
     until("they have ended", || server.rule() == "strict");
     let _lender = bank(&address, &["--lease", "1"]);
-    until("it stores again", || server.store(1) == 1);
+    until("it stores again", || server.store_large(1) == 1);
     let found = status(&address);
     let most = |n: usize| found["limits"][n]["limit"].as_u64();
     assert_eq!((most(0), most(1)), (Some(1 << 20), Some(100_000)), "{found}");
@@ -305,7 +277,7 @@ fn shorter_leases_wait_for_the_old_ones() {
     let says = "last 0.5 s, and are lent in 4.0 s, when earlier leases have ended";
     assert!(said.contains(says), "{said}");
     let server = server(&address, &LIMIT);
-    until("it lends", || server.store(1) == 1);
+    until("it lends", || server.store_large(1) == 1);
     assert!(start.elapsed() >= BEFORE, "lent again after {:?}", start.elapsed());
     // The next one need not wait that long.
     let lock = directory.0.join("bank.lock");
@@ -361,7 +333,7 @@ fn redis_lends_and_shows_its_password_nowhere() {
     let output = SUBMETER.run(&[&set[..], &lease].concat());
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let server = server(&address, &[&LIMIT[..], &lease].concat());
-    until("it has leases", || server.rule() == "lease" && server.store(1) == 1);
+    until("it has leases", || server.rule() == "lease" && server.store_large(1) == 1);
     let shown = server.tree().to_string() + &server.metrics();
     let output = SUBMETER.run(&[&["fleet", "status", "--bank", &address][..], &lease].concat());
     let table = text(&output.stdout);
@@ -370,8 +342,7 @@ fn redis_lends_and_shows_its_password_nowhere() {
         SUBMETER.run(&[&["fleet", "status", "--json", "--bank", &address][..], &lease].concat());
     let found = text(&found.stdout);
     assert!(found.contains(&place) && shown.contains(&place), "{found}");
-    server.running.signal("INT");
-    let (_, said) = server.running.end();
+    let said = server.end_by("INT");
     let refused = SUBMETER.run(&["fleet", "status", "--bank", &wrong]);
     assert_eq!(refused.status.code(), Some(2));
     let refused = text(&refused.stderr);
@@ -423,7 +394,7 @@ fn etcd_keeps_what_it_lent_when_killed() {
     let output = SUBMETER.run(&[&set[..], &lease].concat());
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let server = server(&address, &[&LIMIT[..], &lease, &["--member", "web-1"]].concat());
-    until("it has leases", || server.rule() == "lease" && server.store(1) == 1);
+    until("it has leases", || server.rule() == "lease" && server.store_large(1) == 1);
     let status = || SUBMETER.run(&[&["fleet", "status", "--bank", &address][..], &lease].concat());
     let table = text(&status().stdout);
     assert!(table.contains("memory of /acme") && table.contains("web-1"), "{table}");
@@ -435,7 +406,7 @@ fn etcd_keeps_what_it_lent_when_killed() {
     // The limits are kept, and so is who holds what of them.
     let table = text(&status().stdout);
     assert!(table.contains("memory of /acme"), "{table}");
-    until("it has leases again", || server.rule() == "lease" && server.store(1) == 1);
+    until("it has leases again", || server.rule() == "lease" && server.store_large(1) == 1);
 }
 
 #[test]

@@ -1,8 +1,6 @@
 //! `submeter fleet bill`: each count once, although servers and readers are killed.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,60 +8,29 @@ use serde_json::Value;
 use submeter::checkpoint::CheckpointFile;
 use submeter::{Count, Counter, Schema, Tree};
 use submeter_http::Dashboard;
-use submeter_program::{Running, text};
+use submeter_program::text;
 
 use crate::fleet::Directory;
-use crate::support::{FREE, SUBMETER, cache_address, line, stat};
+use crate::support::{MEANT, SUBMETER, Server, request, stat};
 
-/// A server that is killed when dropped.
-struct Server {
-    running: Running,
-    cache: TcpStream,
-    page: SocketAddr,
+fn member(name: &str) -> Server {
+    Server::start(&["--member", name])
 }
 
-impl Server {
-    fn start(member: &str) -> Server {
-        let mut running = SUBMETER.start(&[&FREE[..], &["--member", member]].concat());
-        let page = running.address_after("http://");
-        let cache = TcpStream::connect(cache_address(&mut running)).expect("it listens");
-        Server { running, cache, page }
-    }
+fn delete(server: &Server, path: &str) {
+    let (status, why) = request(server.page, &format!("DELETE /api/group?path={path}"), MEANT, "");
+    assert_eq!(status, 200, "{why}");
+}
 
-    /// Stores `n` items of a tenant, and waits for each answer.
-    fn store(&mut self, tenant: &str, n: u64) {
-        for at in 0..n {
-            let request = format!("set {tenant}:{at} 0 0 1\r\nv\r\n");
-            self.cache.write_all(request.as_bytes()).expect("sent");
-            assert_eq!(line(&self.cache), "STORED");
-        }
-    }
-
-    fn delete(&self, path: &str) {
-        let mut stream = TcpStream::connect(self.page).expect("it listens");
-        let head = "Host: localhost\r\nX-Submeter: 1\r\nConnection: close\r\n\r\n";
-        write!(stream, "DELETE /api/group?path={path} HTTP/1.1\r\n{head}").expect("sent");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("an answer");
-        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-    }
-
-    fn url(&self) -> String {
-        self.page.to_string()
-    }
-
-    fn kill(self) {
-        self.running.signal("KILL");
-        let (code, _) = self.running.end();
-        assert_eq!(code, None, "by a signal");
-    }
+fn kill(server: Server) {
+    server.signal("KILL");
+    let (code, _) = server.end();
+    assert_eq!(code, None, "by a signal");
 }
 
 /// Runs the command, and returns what it printed.
 fn bill(store: &[&str], more: &[&str]) -> String {
-    let output = SUBMETER.run(&[&["fleet", "bill"], store, more].concat());
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    text(&output.stdout)
+    SUBMETER.prints(&[&["fleet", "bill"], store, more].concat())
 }
 
 fn invoice(store: &[&str]) -> Value {
@@ -89,10 +56,10 @@ fn states(invoice: &Value) -> Vec<&str> {
 pub(crate) fn each_request_once(store: &[&str]) {
     let mut counted: BTreeMap<String, u64> = BTreeMap::new();
     for run in 0..3 {
-        let mut servers = [Server::start("east"), Server::start("west")];
+        let servers = ["east", "west"].map(member);
         let urls = [servers[0].url(), servers[1].url()];
         let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
-        for (at, server) in servers.iter_mut().enumerate() {
+        for (at, server) in servers.iter().enumerate() {
             for (tenant, n) in [("acme", 7), ("beta", 5 * run + 1), ("acme:web", at as u64 + 3)] {
                 server.store(tenant, n);
                 *counted.entry(format!("/{}", tenant.replace(':', "/"))).or_default() += n;
@@ -102,7 +69,7 @@ pub(crate) fn each_request_once(store: &[&str]) {
         assert_eq!(billed(&invoice(store), "cmd_set"), counted);
         // Deleted and created again, with nothing unread in between.
         if run == 1 {
-            servers[0].delete("/acme");
+            delete(&servers[0], "/acme");
             servers[0].store("acme", 2);
             *counted.get_mut("/acme").expect("above") += 2;
         }
@@ -111,7 +78,7 @@ pub(crate) fn each_request_once(store: &[&str]) {
         assert_eq!(billed(&invoice(store), "cmd_set"), counted);
         // Never read before the end.
         servers[1].store("acme", 9);
-        servers.into_iter().for_each(Server::kill);
+        servers.into_iter().for_each(kill);
     }
     let invoice = invoice(store);
     assert_eq!(billed(&invoice, "cmd_set"), counted);
@@ -134,8 +101,8 @@ fn a_file_bills_once_though_servers_die() {
 
 /// Bills under load by readers that are killed, and compares with what the load generator counted.
 pub(crate) fn readers_that_are_killed(store: &[&str], report: &Path) {
-    let mut server = Server::start("east");
-    let (url, cache) = (server.url(), server.cache.peer_addr().expect("connected").to_string());
+    let server = member("east");
+    let (url, cache) = (server.url(), server.cache_address().to_string());
     let load = ["load", "--tenants", "3", "--seconds", "600", "--rate", "5000"];
     let report = report.to_string_lossy();
     let more = ["--connect", &cache, "--json", &report];
@@ -148,9 +115,7 @@ pub(crate) fn readers_that_are_killed(store: &[&str], report: &Path) {
         reader.signal("KILL");
         killed += usize::from(reader.end().0.is_none());
     }
-    load.signal("INT");
-    let (code, out) = load.end();
-    assert_eq!(code, Some(0), "{out}");
+    load.end_by("INT");
     let report = std::fs::read_to_string(&*report).expect("written");
     let report: Value = serde_json::from_str(&report).expect("JSON");
     server.store("acme", 3);
@@ -178,7 +143,7 @@ fn a_torn_line_is_left_out_and_repaired() {
     let directory = Directory::new("bill-torn");
     let path = directory.0.join("bill");
     let store = ["--file", &*path.to_string_lossy()];
-    let mut server = Server::start("east");
+    let server = member("east");
     let url = server.url();
     let mut lengths = Vec::new();
     for n in [2, 5] {
@@ -236,7 +201,7 @@ fn what_cannot_be_billed_is_said_the_rest_billed() {
     let directory = Directory::new("bill-refused");
     let path = directory.0.join("bill").to_string_lossy().into_owned();
     let store = ["--file", &*path];
-    let mut server = Server::start("east");
+    let server = member("east");
     server.store("acme", 4);
     let args = ["fleet", "bill", "127.0.0.1:1", &server.url(), "--file", &path];
     let output = SUBMETER.run(&args);

@@ -92,9 +92,7 @@ fn a_demo_removes_what_a_killed_one_left() {
 
     let mut next = demo(&directory, &[]);
     next.line_with("server-2 *");
-    next.signal("INT");
-    let (code, said) = next.end();
-    assert_eq!(code, Some(0), "{said}");
+    let said = next.end_by("INT");
     assert_kept(&said);
     assert!(is_empty(&directory.0));
 }

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::fleet::{Directory, Server, bank, server_at, until};
+use crate::fleet::{Directory, bank, server_at, until};
+use crate::support::Server;
 
 const ITEMS: [usize; 3] = [40, 60, 80];
 /// Number of items that the second server stores after its restart.
@@ -96,21 +97,21 @@ fn prometheus_adds_up_servers_one_of_them_killed() {
     // Their first item, so that Prometheus has seen them before the rest.
     until("all have leases", || servers.iter().all(|server| server.rule() == "lease"));
     // The counts are requests: a lease may be small at a moment, and refuse some.
-    servers.iter().for_each(|server| _ = server.store(1));
+    servers.iter().for_each(|server| _ = server.store_large(1));
     until("Prometheus has seen all", || prometheus.ask(sum) == Some(3.0));
     let began = Instant::now();
 
     for (server, items) in servers.iter().zip(ITEMS) {
-        server.store(items);
+        server.store_large(items);
     }
     let stored: usize = ITEMS.iter().sum();
     until("it has seen what was stored", || prometheus.ask(sum) == Some((stored + 3) as f64));
-    servers[1].running.signal("KILL");
+    servers[1].signal("KILL");
     let [first, second, third] = servers;
-    drop(second.running);
+    drop(second);
     let servers = [first, start(names[1], &pages[1].to_string()), third];
     until("it has a lease again", || servers[1].rule() == "lease");
-    servers[1].store(AGAIN);
+    servers[1].store_large(AGAIN);
     let now = (ITEMS[0] + ITEMS[2] + 2 + AGAIN) as f64;
     until("it has seen the one that was started again", || prometheus.ask(sum) == Some(now));
 

@@ -5,7 +5,8 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use submeter_program::text;
 
-use crate::fleet::{Directory, Server, bank, server, until};
+use crate::fleet::{Directory, bank, server, until};
+use crate::support::Server;
 
 /// Debian's Python, for which pymemcache is packaged, whichever comes first in PATH.
 const PYTHON: &str = "/usr/bin/python3";
@@ -67,7 +68,9 @@ fn a_sharding_client_uses_one_limit_on_three() {
     let mut said = Value::Null;
     for _ in 0..2 {
         let mut client = Command::new(PYTHON);
-        client.args(["-c", CLIENT]).args(servers.iter().map(|server| server.cache.to_string()));
+        client
+            .args(["-c", CLIENT])
+            .args(servers.iter().map(|server| server.cache_address().to_string()));
         let output = client.output().expect("it starts");
         assert!(output.status.success(), "{}", text(&output.stderr));
         said = serde_json::from_str(&text(&output.stdout)).expect("JSON");

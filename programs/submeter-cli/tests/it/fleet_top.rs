@@ -2,8 +2,8 @@
 
 use submeter_program::text;
 
-use crate::fleet::{Directory, Server, bank, server, until};
-use crate::support::SUBMETER;
+use crate::fleet::{Directory, bank, server, until};
+use crate::support::{SUBMETER, Server};
 
 /// The tenants of all servers are added up, and a missing server is named.
 #[test]
@@ -17,7 +17,7 @@ fn servers_are_added_up_and_missing_ones_named() {
         .map(|name| server(&address, &[&limit[..], &["--member", name]].concat()))
         .collect();
     until("both have leases", || servers.iter().all(|server| server.rule() == "lease"));
-    until("each holds items", || servers[0].store(3) == 3 && servers[1].store(5) == 5);
+    until("each holds items", || servers[0].store_large(3) == 3 && servers[1].store_large(5) == 5);
     let pages: Vec<String> = servers.iter().map(|server| server.page.to_string()).collect();
     let pages: Vec<&str> = pages.iter().map(String::as_str).collect();
     let top = || {
@@ -40,7 +40,7 @@ fn servers_are_added_up_and_missing_ones_named() {
     let twice = SUBMETER.run(&[&args[..], &pages, &[pages[1], &again]].concat());
     assert_eq!(text(&twice.stdout), said, "each server counts once, however it is named");
 
-    servers.remove(0).running.signal("KILL");
+    servers.remove(0).signal("KILL");
     let away = format!("{} does not answer", pages[0]);
     until("it is named", || top().2.contains(&away));
     let (code, said, _) = top();

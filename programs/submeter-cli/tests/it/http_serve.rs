@@ -1,81 +1,45 @@
 //! The addresses of a real `submeter serve`, while real clients use its cache.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use submeter_program::Running;
 
-use crate::support::{FREE, SUBMETER, cache_address};
-
-/// Returns the page's address without a final slash, and the cache's.
-pub(crate) fn addresses(server: &mut Running) -> (String, SocketAddr) {
-    let line = server.line_with("http://");
-    let page = line.split_whitespace().last().expect("an address").trim_end_matches('/').to_owned();
-    (page, cache_address(server))
-}
-
-fn get(url: &str) -> (String, String) {
-    get_as(url, "*/*")
-}
-
-pub(crate) fn get_as(url: &str, accept: &str) -> (String, String) {
-    let mut answer =
-        ureq::get(url).header("accept", accept).call().unwrap_or_else(|e| panic!("{url}: {e}"));
-    let kind = answer.headers()["content-type"].to_str().expect("text").to_owned();
-    (kind, answer.body_mut().read_to_string().expect("a body"))
-}
-
-/// Sends requests that are each answered by one line.
-fn cache(addr: SocketAddr, requests: &[&[u8]]) {
-    let stream = TcpStream::connect(addr).expect("it listens");
-    let mut answers = BufReader::new(&stream).lines();
-    for request in requests {
-        (&stream).write_all(request).expect("sent");
-        answers.next().expect("an answer").expect("readable");
-    }
-}
-
-/// Returns the group at a path in an answer of `/api/tree`.
-fn group<'a>(tree: &'a Value, path: &str) -> &'a Value {
-    let groups = tree["groups"].as_array().expect("groups");
-    groups.iter().find(|g| g["path"] == path).unwrap_or_else(|| panic!("no {path} in {tree}"))
-}
+use crate::support::{MEANT, Server, get, request};
 
 /// The tree immediately shows everything that clients did, and it adds up.
 #[test]
 fn what_clients_did_is_in_the_tree_at_once() {
-    let mut server = SUBMETER.start(&FREE);
-    let (page, addr) = addresses(&mut server);
-    cache(addr, &[b"set acme:web:k 0 0 2\r\nhi\r\n", b"set acme:api:k 0 0 2\r\nhi\r\n"]);
-    cache(addr, &[b"get acme:web:none\r\n", b"get acme:web:none\r\n", b"delete k\r\n"]);
-    let tree: Value = serde_json::from_str(&get(&format!("{page}/api/tree")).1).expect("JSON");
+    let server = Server::start(&[]);
+    ["acme:web", "acme:api"].iter().for_each(|tenant| server.store(tenant, 1));
+    for request in ["get acme:web:none\r\n", "get acme:web:none\r\n", "delete k\r\n"] {
+        server.ask(request);
+    }
     for (path, sets, gets, deletes) in
         [("/acme/web", 1, 2, 0), ("/acme/api", 1, 0, 0), ("/acme", 2, 2, 0), ("/", 2, 2, 1)]
     {
-        let values = &group(&tree, path)["values"];
+        let values = &server.group(path)["values"];
         assert_eq!(values["cmd_set"], sets, "{path}");
         assert_eq!(values["cmd_get"], gets, "{path}");
         assert_eq!(values["cmd_delete"], deletes, "{path}");
     }
-    let held = |path: &str| group(&tree, path)["values"]["memory"]["current"].as_u64();
+    let held = |path: &str| server.group(path)["values"]["memory"]["current"].as_u64();
     assert!(held("/acme/web") > Some(0));
     assert_eq!(held("/acme/web").zip(held("/acme/api")).map(|(a, b)| a + b), held("/acme"));
-    assert_eq!(tree["server"]["listen"], addr.to_string());
+    assert_eq!(server.tree()["server"]["listen"], server.cache_address().to_string());
 }
 
 /// If few places are left at the page, there is a warning, a metric, and a line on the page.
 #[test]
 fn few_places_at_the_page_are_told_of() {
-    let mut server = SUBMETER.start(&FREE);
-    let (page, _) = addresses(&mut server);
-    let at = page.trim_start_matches("http://");
+    let server = Server::start(&[]);
+    let page = server.url();
     let open = |n: usize| -> Vec<TcpStream> {
         (0..n)
             .map(|_| {
-                let mut client = TcpStream::connect(at).expect("it listens");
+                let mut client = TcpStream::connect(server.page).expect("it listens");
                 write!(client, "GET /api/totals HTTP/1.1\r\nHost: localhost\r\n\r\n")
                     .expect("sent");
                 client.read_exact(&mut [0; 12]).expect("an answer");
@@ -87,11 +51,11 @@ fn few_places_at_the_page_are_told_of() {
         let series = "submeter_cache_ports_state{port=\"page\",submeter_cache_ports_state";
         format!("{series}=\"{state}\"}} 1\n")
     };
-    let scrape = || get_as(&format!("{page}/metrics"), "text/plain").1;
+    let scrape = || server.metrics();
     assert!(scrape().contains(&state("free")));
     let held = open(230);
     assert!(scrape().contains(&state("few")), "{}", scrape());
-    let tree: Value = serde_json::from_str(&get(&format!("{page}/api/tree")).1).expect("JSON");
+    let tree = server.tree();
     let panels = tree["panels"].as_array().expect("a list");
     let rows = &panels.iter().find(|panel| panel["key"] == "ports").expect("there")["rows"];
     assert_eq!((&rows[0][1], &rows[1][1]), (&"free".into(), &"few".into()), "{rows}");
@@ -106,8 +70,7 @@ fn few_places_at_the_page_are_told_of() {
         }
     };
     assert!(told.contains(&state("refused")), "{told}");
-    server.signal("INT");
-    let (_, out) = server.end();
+    let out = server.end_by("INT");
     let warned = out.matches("connections to the page are open: others may be turned away").count();
     assert_eq!(warned, 2, "{out}");
 }
@@ -115,28 +78,25 @@ fn few_places_at_the_page_are_told_of() {
 /// If few places are left at the cache, there is a warning, which names the largest holder.
 #[test]
 fn few_places_at_the_cache_are_told_of() {
-    let mut server = SUBMETER.start(&[&FREE[..], &["--connections", "16"]].concat());
-    let (page, addr) = addresses(&mut server);
+    let server = Server::start(&["--connections", "16"]);
     let state = |state: &str| {
         let series = "submeter_cache_ports_state{port=\"cache\",submeter_cache_ports_state";
-        let told = get_as(&format!("{page}/metrics"), "text/plain").1;
-        told.contains(&format!("{series}=\"{state}\"}} 1\n"))
+        server.metrics().contains(&format!("{series}=\"{state}\"}} 1\n"))
     };
     let open = |n: usize| -> Vec<TcpStream> {
         let client = |_| {
-            let mut client = TcpStream::connect(addr).expect("it listens");
+            let mut client = TcpStream::connect(server.cache_address()).expect("it listens");
             client.write_all(b"mn\r\n").expect("sent");
             client.read_exact(&mut [0; 4]).expect("an answer");
             client
         };
         (0..n).map(client).collect()
     };
-    let mut held = open(14);
+    let mut held = open(13); // beside the server's own client
     assert!(state("free"));
     held.extend(open(1));
     assert!((0..3).all(|_| state("few")), "and it stays so");
-    server.signal("INT");
-    let (_, out) = server.end();
+    let out = server.end_by("INT");
     let line = "15 of at most 16 connections are open, 15 of them from tcp:127.0.0.1: others may \
                 be turned away. Allow more (--connections)";
     assert_eq!(out.matches(line).count(), 1, "{out}");
@@ -145,15 +105,11 @@ fn few_places_at_the_cache_are_told_of() {
 /// Slow senders cause a warning, and a line on the page while they hold most buffers.
 #[test]
 fn little_room_for_buffers_is_told_of() {
-    let mut server = SUBMETER.start(&[&FREE[..], &["--buffers", "4m"]].concat());
-    let (page, addr) = addresses(&mut server);
-    let notice = || {
-        let tree: Value = serde_json::from_str(&get(&format!("{page}/api/tree")).1).expect("JSON");
-        tree["server"]["notice"].as_str().unwrap_or_default().to_owned()
-    };
+    let server = Server::start(&["--buffers", "4m"]);
+    let notice = || server.tree()["server"]["notice"].as_str().unwrap_or_default().to_owned();
     assert_eq!(notice(), "");
     let slow = [(); 4].map(|()| {
-        let mut slow = TcpStream::connect(addr).expect("it listens");
+        let mut slow = TcpStream::connect(server.cache_address()).expect("it listens");
         slow.write_all(b"set a:k 0 0 1000000\r\n").expect("sent");
         slow.write_all(&[b'x'; 980_000]).expect("read");
         slow
@@ -170,20 +126,18 @@ fn little_room_for_buffers_is_told_of() {
     while !notice().is_empty() {
         std::thread::sleep(Duration::from_millis(10));
     }
-    server.signal("INT");
-    let (_, out) = server.end();
+    let out = server.end_by("INT");
     assert_eq!(out.matches("warning: clients that are slow").count(), 1, "{out}");
     assert!(out.contains(" of it tcp:127.0.0.1: others may wait"), "{out}");
 }
 
 #[test]
 fn a_large_trees_text_takes_little_more_memory() {
-    let mut server = SUBMETER.start(&FREE);
-    let (page, addr) = addresses(&mut server);
+    let server = Server::start(&[]);
     let stores: String = (0..3000).map(|n| format!("set t{n}:k 0 0 1 noreply\r\nv\r\n")).collect();
-    cache(addr, &[format!("{stores}mn\r\n").as_bytes()]);
+    assert_eq!(server.ask(&format!("{stores}mn\r\n")), "MN");
     // Until the page has its copies of them.
-    while ureq::get(format!("{page}/api/group?path=/t2999")).call().is_err() {
+    while request(server.page, "GET /api/group?path=/t2999", "", "").0 != 200 {
         std::thread::sleep(Duration::from_millis(50));
     }
     let kib = |field: &str| -> usize {
@@ -193,17 +147,19 @@ fn a_large_trees_text_takes_little_more_memory() {
         line.split_whitespace().next().and_then(|n| n.parse().ok()).expect("a number")
     };
     let before = kib("VmRSS:");
-    let length = get(&format!("{page}/api/tree")).1.len() / 1024;
+    let length = get(server.page, "/api/tree").len() / 1024;
     let grown = kib("VmHWM:") - before;
     assert!(grown < 8 * length, "{grown} KiB for {length} KiB of text");
 }
 
 #[test]
 fn a_scrape_is_valid_for_prometheus_own_parser() {
-    let mut server = SUBMETER.start(&[&FREE[..], &["--load", "2"]].concat());
-    let (page, _) = addresses(&mut server);
-    let (kind, text) = get_as(&format!("{page}/metrics"), "application/openmetrics-text");
+    let server = Server::start(&["--load", "2"]);
+    let scrape = ureq::get(format!("{}/metrics", server.url()));
+    let mut answer = scrape.header("accept", "application/openmetrics-text").call().expect("text");
+    let kind = answer.headers()["content-type"].to_str().expect("text");
     assert_eq!(kind, "application/openmetrics-text; version=1.0.0; charset=utf-8");
+    let text = answer.body_mut().read_to_string().expect("a body");
     assert!(text.contains("submeter_cache_cpu_seconds_total{group=\"/\"} "), "{text}");
     assert!(text.ends_with("# EOF\n"));
     let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
@@ -232,20 +188,15 @@ fn a_scrape_is_valid_for_prometheus_own_parser() {
 
 #[test]
 fn tenants_deleted_under_load_leave_exact_sums() {
-    let mut server = SUBMETER.start(&[&FREE[..], &["--load", "3"]].concat());
-    let (page, addr) = addresses(&mut server);
+    let mut server = Server::start(&["--load", "3"]);
+    let page = server.page;
     server.line_with("  ends   ");
-    let delete = |path: &str| {
-        let url = format!("{page}/api/group?path={path}");
-        match ureq::delete(&url).header("X-Submeter", "1").call() {
-            Ok(mut answer) => {
-                let text = answer.body_mut().read_to_string().expect("a body");
-                Some(serde_json::from_str::<Value>(&text).expect("JSON"))
-            }
-            Err(ureq::Error::StatusCode(404)) => None,
-            Err(error) => panic!("{path}: {error}"),
-        }
-    };
+    let delete =
+        |path: &str| match request(page, &format!("DELETE /api/group?path={path}"), MEANT, "") {
+            (200, text) => Some(serde_json::from_str::<Value>(&text).expect("JSON")),
+            (404, _) => None,
+            (status, error) => panic!("{path}: {status} {error}"),
+        };
     // Counts only deletions of a tenant in which the load had stored something again.
     let (mut times, mut deletions) = (0, 0);
     for _ in 0..2000 {
@@ -258,12 +209,10 @@ fn tenants_deleted_under_load_leave_exact_sums() {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     assert_eq!(times, 5);
-    cache(addr, &[b"set acme:web:k 0 0 2\r\nhi\r\n"]);
+    server.store("acme:web", 1);
     let deletion = delete("/acme").expect("it was just made");
     assert_eq!((deletion["groups"].as_u64(), deletion["items"].as_u64()), (Some(2), Some(1)));
-    server.signal("INT");
-    let (code, out) = server.end();
-    assert_eq!(code, Some(0), "{out}");
+    let out = server.end_by("INT");
     let left = format!("(plus {} deleted)", deletions + 1);
     assert!(out.contains("sums    exact: ") && out.contains(&left), "{out}");
     // The two tenants that were not deleted are compared one by one, and all three together.

@@ -1,13 +1,10 @@
 //! Names with characters that are invisible or reverse a text, wherever people read them.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
-
 use serde_json::Value;
 use submeter::is_hidden;
 use submeter_program::{TempFile, text};
 
-use crate::support::{FREE, SUBMETER, cache_address, line};
+use crate::support::{MEANT, SUBMETER, Server, request};
 
 const NAMES: [&str; 5] =
     ["acme", "ac\u{200b}me", "\u{202e}acme", "ac\u{e0041}\u{fe0f}me", "\u{5d0}\u{5d1}1"];
@@ -15,14 +12,9 @@ const NAMES: [&str; 5] =
 /// Names that differ look different, wherever people read them.
 #[test]
 fn names_that_differ_look_different() {
-    let mut server = SUBMETER.start(&[&FREE[..], &["--verbose"]].concat());
-    let page = server.address_after("http://");
-    let cache = TcpStream::connect(cache_address(&mut server)).expect("it listens");
-    for name in NAMES {
-        write!(&cache, "set {name}:k 0 0 1\r\nv\r\n").expect("sent");
-        assert_eq!(line(&cache), "STORED");
-    }
-    let url = page.to_string();
+    let server = Server::start(&["--verbose"]);
+    NAMES.iter().for_each(|name| server.store(name, 1));
+    let url = server.url();
     let file = TempFile::new("names", "");
     std::fs::remove_file(file.path()).expect("only its name is needed");
     let runs = [
@@ -50,12 +42,9 @@ fn names_that_differ_look_different() {
     let groups = tree["groups"].as_array().expect("a list");
     assert!(groups.iter().any(|group| group["path"] == "/ac\u{200b}me"), "programs have the name");
 
-    let mut stream = TcpStream::connect(page).expect("it listens");
-    let head = "Host: localhost\r\nX-Submeter: 1\r\nConnection: close\r\n\r\n";
-    write!(stream, "DELETE /api/group?path=/%E2%80%AEacme HTTP/1.1\r\n{head}").expect("sent");
-    stream.read_to_string(&mut String::new()).expect("an answer");
-    server.signal("TERM");
-    let (_, summary) = server.end();
+    let delete = "DELETE /api/group?path=/%E2%80%AEacme";
+    assert_eq!(request(server.page, delete, MEANT, "").0, 200);
+    let summary = server.end_by("TERM");
     printed.push_str(&summary);
     assert!(summary.contains(r"/ac\u{200b}me "), "the summary, and the log before it: {summary}");
     let bad: Vec<char> = printed.chars().filter(|&c| is_hidden(c) && c != '\n').collect();

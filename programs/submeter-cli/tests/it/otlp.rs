@@ -118,9 +118,7 @@ mod with {
             let flags = ["--otlp", &url, "--otlp-protocol", protocol];
             let mut server = SUBMETER.start_in(&[&FREE[..], &flags].concat(), &[hour]);
             server.line_with("  ends  ");
-            server.signal("TERM");
-            let (code, out) = server.end();
-            assert_eq!(code, Some(0), "{out}");
+            let out = server.end_by("TERM");
             let lost = "the last export failed: the receiver has not accepted it within 5s: all \
                         that was counted may be lost to the receiver";
             assert_eq!(out.matches(lost).count(), 1, "{out}");

@@ -1,20 +1,17 @@
 //! Standard output that cannot be written to is reported, and is not a success.
 
 use std::fs::File;
-use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
 use submeter_program::text;
 
 use crate::fleet::Directory;
-use crate::support::{FREE, SUBMETER, cache_address};
+use crate::support::{FREE, Server};
 
 #[test]
 fn what_cannot_be_written_is_no_commands_success() {
-    let mut server = SUBMETER.start(&FREE);
-    let page = server.address_after("http://").to_string();
-    let cache = cache_address(&mut server);
-    drop(TcpStream::connect(cache).expect("it listens"));
+    let server = Server::start(&[]);
+    let (page, cache) = (server.url(), server.cache_address());
     let directory = Directory::new("output");
     let address = directory.bank();
     let socket = address.trim_start_matches("unix:");

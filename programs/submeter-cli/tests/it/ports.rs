@@ -7,38 +7,29 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::process::Output;
 
-use submeter_program::{Running, TempFile, text};
+use submeter_program::{TempFile, text};
 
-use crate::support::{FREE, SUBMETER, cache_address, line, secret};
-
-/// Returns the page's address.
-fn page(server: &mut Running) -> String {
-    let line = server.line_with("http://");
-    line.split_whitespace().last().expect("an address").trim_end_matches('/').to_owned()
-}
+use crate::support::{FREE, SUBMETER, Server, cache_address, line, secret};
 
 #[test]
 fn only_users_of_the_file_are_served() {
     let users = secret("users", "acme:correct-horse\n");
-    let mut server = SUBMETER.start(&[&FREE[..], &["--auth-file", users.path()]].concat());
-    let stream = TcpStream::connect(cache_address(&mut server)).expect("it listens");
-    let mut answers = BufReader::new(&stream).lines();
+    let server = Server::start(&["--auth-file", users.path()]);
     for (request, answer) in [
         ("get acme:k\r\n", "CLIENT_ERROR unauthenticated"),
         ("set auth 0 0 18\r\nacme correct-horse\r\n", "STORED"),
         ("set acme:k 0 0 1\r\nv\r\n", "STORED"),
         ("set web:k 0 0 1\r\nv\r\n", "CLIENT_ERROR key belongs to another tenant"),
     ] {
-        (&stream).write_all(request.as_bytes()).expect("sent");
-        assert_eq!(answers.next().expect("an answer").expect("readable"), answer, "{request:?}");
+        assert_eq!(server.ask(request), answer, "{request:?}");
     }
 }
 
 #[test]
 fn an_addresss_token_is_decoded_and_not_printed() {
     let token = secret("address.token", "correct-horse-battery\n");
-    let mut server = SUBMETER.start(&[&FREE[..], &["--token-file", token.path()]].concat());
-    let page = page(&mut server);
+    let server = Server::start(&["--token-file", token.path()]);
+    let page = server.url();
     let at = page.trim_start_matches("http://");
     let bill = TempFile::new("address.bill", "");
     let all = |url: &str| {
@@ -91,9 +82,7 @@ fn a_client_of_another_protocol_is_told_of_once() {
         client.write_all(first).expect("sent");
         assert_eq!(client.read(&mut [0]).expect("the end"), 0);
     }
-    server.signal("INT");
-    let (code, out) = server.end();
-    assert_eq!(code, Some(0), "{out}");
+    let out = server.end_by("INT");
     let told: Vec<&str> = out.lines().filter(|line| line.starts_with("warning: ")).collect();
     assert_eq!(told.len(), 2, "{out}");
     assert!(told[0].contains("speaks TLS") && told[0].contains("--tls-cert"), "{out}");
@@ -103,8 +92,8 @@ fn a_client_of_another_protocol_is_told_of_once() {
 #[test]
 fn only_who_has_the_token_is_shown_the_page() {
     let token = secret("token", "correct-horse-battery\n");
-    let mut server = SUBMETER.start(&[&FREE[..], &["--token-file", token.path()]].concat());
-    let page = page(&mut server);
+    let server = Server::start(&["--token-file", token.path()]);
+    let page = server.url();
     SUBMETER.refuses(&["top", "--once", &page], &[&page, "--token-file FILE"]);
     SUBMETER.refuses(&["stat", "-e", "task-clock", &page], &[&page, "--token-file FILE"]);
     let variable = ("SUBMETER_TOKEN_FILE", token.path());
@@ -128,9 +117,8 @@ fn a_hangup_reads_users_and_token_again() {
     let users = secret("renewed.users", "acme:correct-horse\nweb:battery-staple\n");
     let token = secret("renewed.token", "correct-horse-battery\n");
     let flags = ["--auth-file", users.path(), "--token-file", token.path()];
-    let mut server = SUBMETER.start(&[&FREE[..], &flags].concat());
-    let page = page(&mut server);
-    let addr = cache_address(&mut server);
+    let mut server = Server::start(&flags);
+    let (page, addr) = (server.url(), server.cache_address());
     let connect = || TcpStream::connect(addr).expect("it listens");
     let login = |stream: &TcpStream, login: &str| {
         let mut stream = stream;
@@ -161,9 +149,7 @@ fn a_hangup_reads_users_and_token_again() {
     assert!(line(&acme).starts_with("VERSION"), "a connection stays");
     write(&token, "staple-battery-horse\n");
     assert_eq!(shown().status.code(), Some(0), "the token stays");
-    server.signal("INT");
-    let (code, out) = server.end();
-    assert_eq!(code, Some(0), "{out}");
+    let out = server.end_by("INT");
     let bad = format!("the users stay as they were: {}, line 2: no ':'", users.path());
     let short = format!("the token stays as it was: {} has no valid token: use 16", token.path());
     assert!(out.contains(&bad) && out.contains(&short), "{out}");
@@ -197,9 +183,7 @@ fn a_socket_file_has_the_permissions_asked_for() {
     let answer = BufReader::new(&stream).lines().next().expect("an answer").expect("readable");
     assert_eq!(answer, "MN");
     SUBMETER.refuses(&args, &[&listen, "another server is listening there"]);
-    server.signal("INT");
-    let (code, out) = server.end();
-    assert_eq!(code, Some(0), "{out}");
+    server.end_by("INT");
     assert!(!file.0.exists(), "left behind");
 }
 

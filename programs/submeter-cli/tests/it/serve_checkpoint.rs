@@ -1,53 +1,38 @@
 //! `submeter serve --checkpoint`: totals outlive the server, and none is counted twice.
 
-use std::io::Write;
-use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 
 use serde_json::Value;
-use submeter_program::{Running, text};
+use submeter_program::Running;
 
 use crate::fleet::{Directory, until};
-use crate::support::{FREE, SUBMETER, cache_address, get, line};
+use crate::support::{FREE, SUBMETER, Server};
 
-/// A server, killed when dropped.
-struct Server {
-    running: Running,
-    cache: TcpStream,
-    page: SocketAddr,
+/// A server, and what it says of its totals.
+struct Kept {
+    server: Server,
     totals: String,
 }
 
-impl Server {
-    fn start(file: &Path, more: &[&str]) -> Server {
+impl Kept {
+    fn start(file: &Path, more: &[&str]) -> Kept {
         let file = file.to_str().expect("UTF-8");
         let often = ["--checkpoint", file, "--checkpoint-seconds", "0.05"];
-        let args = [&FREE[..], &often, more].concat();
-        Server::of(SUBMETER.start(&args))
+        Kept::of(SUBMETER.start(&[&FREE[..], &often, more].concat()))
     }
 
-    fn of(mut running: Running) -> Server {
-        let page = running.address_after("http://");
-        let cache = TcpStream::connect(cache_address(&mut running)).expect("it listens");
-        let totals = running.line_with("  totals ");
-        Server { running, cache, page, totals }
+    fn of(running: Running) -> Kept {
+        let mut server = Server::of(running);
+        let totals = server.line_with("  totals ");
+        Kept { server, totals }
     }
 
-    /// Stores `n` items, and waits for each answer.
-    fn store(&mut self, tenant: &str, n: u64) {
-        for at in 0..n {
-            let request = format!("set {tenant}:{at} 0 0 1\r\nv\r\n");
-            self.cache.write_all(request.as_bytes()).expect("sent");
-            assert_eq!(line(&self.cache), "STORED");
-        }
+    fn store(&self, tenant: &str, n: u64) {
+        self.server.store(tenant, n);
     }
 
-    /// Returns what the page shows of a group; `null` if there is none.
     fn values(&self, path: &str) -> Value {
-        let tree: Value = serde_json::from_str(&get(self.page, "/api/tree")).expect("JSON");
-        let groups = tree["groups"].as_array().expect("groups");
-        let group = groups.iter().find(|group| group["path"] == path);
-        group.map_or(Value::Null, |group| group["values"].clone())
+        self.server.group(path)["values"].clone()
     }
 
     fn stores(&self, path: &str) -> u64 {
@@ -56,7 +41,7 @@ impl Server {
 
     /// Returns the line of `/metrics` for a group's stores.
     fn counted(&self, path: &str) -> u64 {
-        let metrics = get(self.page, "/metrics");
+        let metrics = self.server.metrics();
         let named = format!("group=\"{path}\"");
         let of = |line: &&str| line.starts_with("submeter_cache_cmd_set") && line.contains(&named);
         let line = metrics.lines().find(of).unwrap_or_else(|| panic!("{path}: {metrics}"));
@@ -64,8 +49,8 @@ impl Server {
     }
 
     fn end_by(self, signal: &str) -> (Option<i32>, String) {
-        self.running.signal(signal);
-        self.running.end()
+        self.server.signal(signal);
+        self.server.end()
     }
 }
 
@@ -75,7 +60,7 @@ fn totals_outlive_the_server_and_count_once() {
     let file = directory.0.join("totals");
     let mut expected = 0;
     for (signal, stored) in [("TERM", 3), ("INT", 4), ("TERM", 5)] {
-        let mut server = Server::start(&file, &["--tenant-limit", "/acme=1m"]);
+        let server = Kept::start(&file, &["--tenant-limit", "/acme=1m"]);
         let is_first = expected == 0;
         assert_eq!(server.totals.contains(": new"), is_first, "{}", server.totals);
         assert_eq!(server.totals.contains("groups restored"), !is_first, "{}", server.totals);
@@ -103,9 +88,8 @@ fn names_that_come_and_go_fill_no_later_tree() {
     let file = directory.0.join("totals");
     for (run, max) in [(0, "10000"), (1, "4"), (2, "4"), (3, "4")] {
         let limit = format!("/limited{run}=1m");
-        let mut server = Server::start(&file, &["--tenants-max", max, "--tenant-limit", &limit]);
-        let tree: Value = serde_json::from_str(&get(server.page, "/api/tree")).expect("JSON");
-        let groups = tree["groups"].as_array().expect("groups").len();
+        let server = Kept::start(&file, &["--tenants-max", max, "--tenant-limit", &limit]);
+        let groups = server.server.tree()["groups"].as_array().expect("groups").len();
         assert!(groups <= 9, "{groups} in run {run}: a place and one for strays for each");
         assert_eq!(server.stores("/"), 50 * run, "in those above");
         for n in 0..50 {
@@ -124,9 +108,7 @@ fn a_repeated_load_equals_its_clients_counts() {
     for _ in 0..2 {
         let args = ["--load", "2", "--seconds", "0.5", "--checkpoint"];
         let args = [&FREE[..], &args, &[file.to_str().expect("UTF-8")]].concat();
-        let output = SUBMETER.run(&args);
-        let said = text(&output.stdout);
-        assert_eq!(output.status.code(), Some(0), "{said}{}", text(&output.stderr));
+        let said = SUBMETER.prints(&args);
         assert!(said.contains("counts of tenants equal their clients'"), "{said}");
     }
 }
@@ -135,7 +117,7 @@ fn a_repeated_load_equals_its_clients_counts() {
 fn a_killed_server_loses_what_it_had_not_saved() {
     let directory = Directory::new("checkpoint-kill");
     let file = directory.0.join("totals");
-    let mut server = Server::start(&file, &[]);
+    let server = Kept::start(&file, &[]);
     server.store("acme", 5);
     let saved = || std::fs::read_to_string(&file).expect("there from the start");
     until("it is saved", || saved().contains("\"cmd_set\":5"));
@@ -145,7 +127,7 @@ fn a_killed_server_loses_what_it_had_not_saved() {
     let kept = if saved().contains("\"cmd_set\":7") { 7 } else { 5 };
 
     let variable = [("SUBMETER_CHECKPOINT", file.to_str().expect("UTF-8"))];
-    let mut server = Server::of(SUBMETER.start_in(&FREE, &variable));
+    let server = Kept::of(SUBMETER.start_in(&FREE, &variable));
     assert!(server.totals.contains("groups restored; counts of the "), "{}", server.totals);
     assert_eq!(server.stores("/acme"), kept);
     server.store("acme", 1);
@@ -154,7 +136,7 @@ fn a_killed_server_loses_what_it_had_not_saved() {
     let config = directory.0.join("config");
     std::fs::write(&config, format!("checkpoint = {file:?}\n")).expect("written");
     let config = ["--config", config.to_str().expect("UTF-8")];
-    let server = Server::of(SUBMETER.start(&[&FREE[..], &config].concat()));
+    let server = Kept::of(SUBMETER.start(&[&FREE[..], &config].concat()));
     assert_eq!(server.stores("/acme"), kept + 1);
 }
 
@@ -167,7 +149,7 @@ fn what_cannot_be_used_is_refused_and_stays() {
         let args = [&FREE[..], &["--seconds", "5", "--checkpoint", &path]].concat();
         SUBMETER.refuses(&args, &[&[&*path, "(--checkpoint)"], named].concat());
     };
-    Server::start(&file, &[]).end_by("TERM");
+    Kept::start(&file, &[]).end_by("TERM");
     let whole = std::fs::read(&file).expect("saved");
     for damaged in [&whole[..whole.len() / 2], b"", b"not JSON\n", &[&whole[..], b"{}\n"].concat()]
     {
@@ -176,10 +158,10 @@ fn what_cannot_be_used_is_refused_and_stays() {
         assert_eq!(std::fs::read(&file).expect("there"), damaged, "untouched");
     }
     std::fs::write(&file, &whole).expect("written");
-    let server = Server::start(&file, &[]);
+    let server = Kept::start(&file, &[]);
     refuses(&file, &["is in use", "use another file"]);
     // A failure for another reason does not touch it either.
-    let taken = server.page.to_string();
+    let taken = server.server.page.to_string();
     drop(server);
     let taken_by = std::net::TcpListener::bind(&taken).expect("free again");
     std::fs::write(&file, &whole).expect("written");
@@ -207,13 +189,13 @@ fn what_cannot_be_used_is_refused_and_stays() {
 fn a_server_that_cannot_save_goes_on_and_says_so() {
     let directory = Directory::new("checkpoint-full");
     let file = directory.0.join("totals");
-    let mut server = Server::start(&file, &[]);
+    let server = Kept::start(&file, &[]);
     let before = std::fs::read(&file).expect("there from the start");
     let beside = directory.0.join("totals.new");
     std::fs::create_dir(&beside).expect("a directory");
     server.store("acme", 1);
-    let metric = |server: &Server, name: &str| {
-        let metrics = get(server.page, "/metrics");
+    let metric = |server: &Kept, name: &str| {
+        let metrics = server.server.metrics();
         let line = metrics.lines().find(|line| line.starts_with(name)).map(str::to_owned);
         let value = line.and_then(|line| line.split_whitespace().last()?.parse::<u64>().ok());
         value.unwrap_or_else(|| panic!("no {name}: {metrics}"))

@@ -1,82 +1,48 @@
 //! `submeter serve --heap`: which tenant owns the memory of the process.
 
-use std::io::Write;
-use std::net::{SocketAddr, TcpStream};
-
 use serde_json::Value;
-use submeter_program::{Running, text};
+use submeter_program::text;
 
 use crate::fleet::until;
-use crate::support::{FREE, SUBMETER, cache_address, get, line};
+use crate::support::{FREE, SUBMETER, Server};
 
 const VALUE: usize = 100_000;
 
-/// A server that attributes its heap to tenants, and a client of it.
-struct Server {
-    running: Running,
-    page: SocketAddr,
-    cache: TcpStream,
-}
+/// A server that attributes its heap to tenants.
+struct Heap(Server);
 
-impl Server {
-    fn start(how: &str) -> Server {
-        let mut running = SUBMETER.start(&[&FREE[..], &["--heap", how]].concat());
-        let page = running.address_after("http://");
-        let cache = TcpStream::connect(cache_address(&mut running)).expect("it listens");
-        Server { running, page, cache }
+impl Heap {
+    fn start(how: &str) -> Heap {
+        Heap(Server::start(&["--heap", how]))
     }
 
-    fn ask(&mut self, request: &str) -> String {
-        self.cache.write_all(request.as_bytes()).expect("sent");
-        line(&self.cache)
-    }
-
-    fn set(&mut self, key: &str, len: usize) {
+    fn set(&self, key: &str, len: usize) {
         let set = format!("set {key} 0 0 {len}\r\n{}\r\n", "v".repeat(len));
-        assert_eq!(self.ask(&set), "STORED");
+        assert_eq!(self.0.ask(&set), "STORED");
     }
 
-    fn delete(&mut self, key: &str) {
-        assert_eq!(self.ask(&format!("delete {key}\r\n")), "DELETED");
-    }
-
-    fn tree(&self) -> Value {
-        serde_json::from_str(&get(self.page, "/api/tree")).expect("JSON")
-    }
-
-    /// Returns what the page shows of a group; null before it is known.
-    fn group(&self, path: &str) -> Value {
-        let tree = self.tree();
-        let mut groups = tree["groups"].as_array().expect("groups").iter();
-        groups.find(|group| group["path"] == path).cloned().unwrap_or_default()
+    fn delete(&self, key: &str) {
+        assert_eq!(self.0.ask(&format!("delete {key}\r\n")), "DELETED");
     }
 
     fn held(&self, path: &str) -> usize {
-        self.group(path)["overview"]["heap_bytes"].as_u64().unwrap_or(0) as usize
+        self.0.group(path)["overview"]["heap_bytes"].as_u64().unwrap_or(0) as usize
     }
 
     /// Returns the only row of the process's memory.
     fn process(&self) -> Vec<u64> {
-        let panels = self.tree()["panels"].clone();
+        let panels = self.0.tree()["panels"].clone();
         let mut all = panels.as_array().expect("panels").iter();
         let panel = all.find(|panel| panel["key"] == "process_memory").expect("shown");
         let row = panel["rows"][0].as_array().expect("a row").iter();
         row.map(|cell| cell["value"].as_u64().expect("a figure")).collect()
-    }
-
-    /// Returns its output after it has ended successfully.
-    fn end(self) -> String {
-        self.running.signal("TERM");
-        let (code, said) = self.running.end();
-        assert_eq!(code, Some(0), "{said}");
-        said
     }
 }
 
 /// A tenant has what its items take, until they are deleted.
 #[test]
 fn a_tenant_has_what_its_items_take() {
-    let mut server = Server::start("exact");
+    let server = Heap::start("exact");
     (0..10).for_each(|item| server.set(&format!("acme:{item}"), VALUE));
     server.set("other:1", VALUE);
     // The rest is less than an item: keys, headers, places in the table.
@@ -90,7 +56,7 @@ fn a_tenant_has_what_its_items_take() {
     assert_eq!(files + tenants + rest, all);
     (0..10).for_each(|item| server.delete(&format!("acme:{item}")));
     until("deleted items are nobody's", || server.held("/acme") < VALUE);
-    let said = server.end();
+    let said = server.0.end_by("TERM");
     assert!(said.contains("heap    exact: tenants hold "), "{said}");
 }
 
@@ -99,13 +65,13 @@ fn a_tenant_has_what_its_items_take() {
 fn a_tenant_has_about_what_its_items_take() {
     const SMALL: usize = 3_000;
     const ITEMS: usize = 1_000;
-    let mut server = Server::start("sampled");
+    let server = Heap::start("sampled");
     // Known to the byte, and sampled.
     (0..10).for_each(|item| server.set(&format!("large:{item}"), VALUE));
     (0..ITEMS).for_each(|item| server.set(&format!("small:{item}"), SMALL));
     let error = |group: &Value| group["overview"]["heap_error_bytes"].as_u64().unwrap_or(0);
     until("items are about whose they are", || {
-        let [large, small] = ["/large", "/small"].map(|path| server.group(path));
+        let [large, small] = ["/large", "/small"].map(|path| server.0.group(path));
         let far = |group: &Value, truth: usize| {
             let held = group["overview"]["heap_bytes"].as_u64().unwrap_or(0);
             held.abs_diff(truth as u64)
@@ -114,24 +80,24 @@ fn a_tenant_has_about_what_its_items_take() {
         far(&large, 10 * VALUE) < 5 * error(&large) + VALUE as u64
             && far(&small, ITEMS * SMALL) < 5 * error(&small) + VALUE as u64
     });
-    let small = server.group("/small");
+    let small = server.0.group("/small");
     let samples = small["values"]["heap_live_samples"].as_f64().expect("a gauge");
     assert!(samples > 10.0, "about one in 22: {small}");
     let expected = 65_536.0 * (1.0 + samples).sqrt();
     assert_eq!(error(&small), expected.round() as u64);
     let [.., tenants, _, of_all] = server.process()[..] else { panic!("five figures") };
     assert!(of_all >= error(&small) && tenants > of_all, "{of_all} of {tenants}");
-    let metrics = get(server.page, "/metrics");
+    let metrics = server.0.metrics();
     for series in ["heap_live_bytes", "heap_live_samples", "heap_lacking_bytes_total"] {
         assert!(metrics.contains(&format!("submeter_cache_{series}")), "{metrics}");
     }
     (0..ITEMS).for_each(|item| server.delete(&format!("small:{item}")));
     // The rest is the table that they were in, within the error, as above.
     until("deleted items are nobody's", || {
-        let small = server.group("/small");
+        let small = server.0.group("/small");
         server.held("/small") < VALUE + 5 * error(&small) as usize
     });
-    let said = server.end();
+    let said = server.0.end_by("TERM");
     assert!(said.contains("heap    sampled: tenants hold ") && said.contains(" \u{b1} "), "{said}");
 }
 
@@ -139,9 +105,7 @@ fn a_tenant_has_about_what_its_items_take() {
 fn books_agree_after_a_load_that_evicts() {
     for how in ["exact", "sampled"] {
         let args = ["--load", "3", "--seconds", "1", "--memory", "4m", "--heap", how];
-        let output = SUBMETER.run(&[&FREE[..], &args].concat());
-        let said = text(&output.stdout);
-        assert_eq!(output.status.code(), Some(0), "{said}{}", text(&output.stderr));
+        let said = SUBMETER.prints(&[&FREE[..], &args].concat());
         let heap = format!("heap    {how}: ");
         assert!(said.contains("sums    exact: ") && said.contains(&heap), "{said}");
     }

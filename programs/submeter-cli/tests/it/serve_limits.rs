@@ -2,45 +2,33 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::Write;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use submeter_program::{Running, TempFile, text};
 
-use crate::http_serve::get_as;
-use crate::support::{
-    FREE, SUBMETER, cache_address, get, line, make_pipe, once_read, secret, stat,
-};
-
-fn ask(mut client: &TcpStream, request: &str) -> String {
-    client.write_all(request.as_bytes()).expect("sent");
-    line(client)
-}
+use crate::support::{FREE, MEANT, SUBMETER, Server, make_pipe, once_read, request, secret, stat};
 
 const STORE: &str = "set acme:k 0 0 1\r\nv\r\n";
 
 #[test]
 fn a_tenant_over_its_rate_is_told_so() {
     let limits = ["--tenant-limit", "/acme=64k,rate=2/h,burst=1"];
-    let mut server = SUBMETER.start(&[&FREE[..], &limits].concat());
-    let client = TcpStream::connect(cache_address(&mut server)).expect("it listens");
-    assert_eq!(ask(&client, STORE), "STORED");
-    let refused = ask(&client, STORE);
+    let server = Server::start(&limits);
+    assert_eq!(server.ask(STORE), "STORED");
+    let refused = server.ask(STORE);
     assert!(refused.starts_with("SERVER_ERROR too many requests: retry after 1"), "{refused}");
-    server.signal("INT");
-    let (code, out) = server.end();
-    assert_eq!(code, Some(0), "{out}");
+    let out = server.end_by("INT");
     assert!(out.contains("sums    exact: "), "{out}");
 }
 
 /// Works until the server refuses, and returns its answer.
-fn until_refused(client: &TcpStream) -> String {
+fn until_refused(server: &Server) -> String {
     let began = Instant::now();
     loop {
-        let answer = ask(client, STORE);
+        let answer = server.ask(STORE);
         if answer != "STORED" {
             return answer;
         }
@@ -48,34 +36,20 @@ fn until_refused(client: &TcpStream) -> String {
     }
 }
 
-fn tree(page: &str) -> Value {
-    let (_, tree) = get_as(&format!("http://{page}/api/tree"), "application/json");
-    serde_json::from_str(&tree).expect("JSON")
-}
-
-/// Returns what the page shows of a tenant.
-fn overview<'a>(tree: &'a Value, path: &str) -> &'a Value {
-    let groups = tree["groups"].as_array().expect("a list");
-    &groups.iter().find(|group| group["path"] == path).expect(path)["overview"]
-}
-
 /// A tenant that owes CPU time is told so, and shown with the remedy.
 #[test]
 fn a_debtor_is_told_and_shown_with_the_remedy() {
     let limits = ["--tenant-limit", "/acme=cpu=1m", "--limits-api"];
-    let mut server = SUBMETER.start(&[&FREE[..], &limits].concat());
-    let at = server.address_after("http://");
-    let page = at.to_string();
-    let client = TcpStream::connect(cache_address(&mut server)).expect("it listens");
-    let refused = until_refused(&client);
+    let server = Server::start(&limits);
+    let refused = until_refused(&server);
     assert!(refused.starts_with("SERVER_ERROR too much CPU time: retry after "), "{refused}");
     // As long as it takes until it is reported.
     let began = Instant::now();
     let verdict = loop {
-        (0..100).for_each(|_| _ = ask(&client, STORE));
-        let tree = tree(&page);
+        (0..100).for_each(|_| _ = server.ask(STORE));
+        let tree = server.tree();
         if let Some(verdict) = tree["verdicts"].as_array().and_then(|all| all.first()) {
-            let acme = overview(&tree, "/acme");
+            let acme = &server.group("/acme")["overview"];
             assert_eq!(acme["cpu_limit_cores"], 0.001);
             assert!(acme["over_cpu_per_s"].as_f64() > Some(0.0), "{acme}");
             assert!(acme["cpu_owing"].as_f64() > Some(0.0), "{acme}");
@@ -86,29 +60,25 @@ fn a_debtor_is_told_and_shown_with_the_remedy() {
     let said = verdict["text"].as_str().expect("text");
     assert!(said.ends_with("a second: over its CPU time of 0.001 CPUs."), "{said}");
     assert_eq!(verdict["remedy"], "cpu=10m");
-    let metrics = get(at, "/metrics");
+    let metrics = server.metrics();
     for metric in ["throttled_total", "throttled_time_seconds_total", "overdrafts_total"] {
         let series = format!("submeter_cache_cpu_budget_{metric}{{group=\"/acme\"}}");
         assert!(metrics.contains(&series), "{series}");
     }
-    let set = |change: &str| {
-        let done = SUBMETER.run(&["limit", "set", &page, "/acme", change]);
-        assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
-        text(&done.stdout)
-    };
+    let set = |change: &str| SUBMETER.prints(&["limit", "set", &server.url(), "/acme", change]);
     let told = set("mode=soft");
     assert!(told.contains("cpu=1m,mode=soft") && told.contains("mode=none"), "{told}");
-    assert_eq!(ask(&client, STORE), "STORED", "what exceeds it is only counted");
+    assert_eq!(server.ask(STORE), "STORED", "what exceeds it is only counted");
     let began = Instant::now();
-    while overview(&tree(&page), "/acme")["would_refuse_per_s"].as_f64() <= Some(0.0) {
-        (0..100).for_each(|_| assert_eq!(ask(&client, STORE), "STORED"));
+    while server.group("/acme")["overview"]["would_refuse_per_s"].as_f64() <= Some(0.0) {
+        (0..100).for_each(|_| assert_eq!(server.ask(STORE), "STORED"));
         assert!(began.elapsed() < Duration::from_secs(60), "the page shows none of it");
     }
-    let metrics = get(at, "/metrics");
+    let metrics = server.metrics();
     let series = "submeter_cache_cpu_budget_overdrafts_total{group=\"/acme\"} ";
     let counted = metrics.lines().find_map(|line| line.strip_prefix(series)).expect(series);
     assert!(counted.parse::<f64>().is_ok_and(|counted| counted > 0.0), "{counted}");
-    let none = ["limit", "set", &page, "/acme", "cpu=0"];
+    let none = ["limit", "set", &server.url(), "/acme", "cpu=0"];
     SUBMETER.refuses(&none, &["\"0\" is too few CPUs: 0 would admit nothing", "stay as they were"]);
     assert!(set("cpu=none").contains("cpu=1m"), "what undoes it");
 }
@@ -145,25 +115,23 @@ fn a_hangup_reads_the_limits_again() {
     };
     make_pipe(file.path());
     let args = [&FREE[..], &["--limits", file.path(), "--tenant-limit", "/b=64k"]].concat();
-    let mut server = SUBMETER.start(&args);
+    let started = SUBMETER.start(&args);
     write("/acme rate=1/h\n");
-    let client = TcpStream::connect(cache_address(&mut server)).expect("it listens");
-    assert_eq!(ask(&client, STORE), "STORED");
-    assert!(ask(&client, STORE).starts_with("SERVER_ERROR"));
+    let mut server = Server::of(started);
+    assert_eq!(server.ask(STORE), "STORED");
+    assert!(server.ask(STORE).starts_with("SERVER_ERROR"));
 
     for bad in ["/acme 64m\n/web rate=5\n", "/acme rate=5/s\n/b 1k\n"] {
         change(&server, bad);
     }
     change(&server, "/acme rate=1/h\n");
     server.line_with("  limits  read again, for 2 tenants");
-    assert!(ask(&client, STORE).starts_with("SERVER_ERROR"), "the same rate");
+    assert!(server.ask(STORE).starts_with("SERVER_ERROR"), "the same rate");
     change(&server, "");
     server.line_with("  limits  read again, for 1 tenant");
-    assert_eq!(ask(&client, STORE), "STORED");
+    assert_eq!(server.ask(STORE), "STORED");
 
-    server.signal("INT");
-    let (code, out) = server.end();
-    assert_eq!(code, Some(0), "{out}");
+    let out = server.end_by("INT");
     assert!(out.contains("warning: limits that are no longer set: rate of \"/acme\""), "{out}");
     let kept: Vec<&str> = out.lines().filter(|line| line.contains("stay as they were")).collect();
     assert_eq!(kept.len(), 2, "{out}");
@@ -188,14 +156,11 @@ fn whatever_an_editor_makes_of_a_file_is_read() {
     let config = "\u{feff}# flags\r\n\tvalue-max = \"2k\" # small\r\nlimits = \"";
     let config = TempFile::new("edited.toml", &format!("{config}{}\" \t", limits.path()));
     let flags = ["--config", config.path(), "--auth-file", users.path(), "--token-file"];
-    let mut server = SUBMETER.start(&[&FREE[..], &flags, &[token.path()]].concat());
-    let page = server.address_after("http://").to_string();
-    let client = TcpStream::connect(cache_address(&mut server)).expect("it listens");
-    assert_eq!(ask(&client, "set auth 0 0 18\r\nacme correct-horse\r\n"), "STORED");
-    assert_eq!(ask(&client, STORE), "STORED");
-    assert!(ask(&client, STORE).starts_with("SERVER_ERROR too many"));
-    let shown = SUBMETER.run(&["top", "--once", "--token-file", token.path(), &page]);
-    assert_eq!(shown.status.code(), Some(0), "{}", text(&shown.stderr));
+    let server = Server::start(&[&flags[..], &[token.path()]].concat());
+    assert_eq!(server.ask("set auth 0 0 18\r\nacme correct-horse\r\n"), "STORED");
+    assert_eq!(server.ask(STORE), "STORED");
+    assert!(server.ask(STORE).starts_with("SERVER_ERROR too many"));
+    SUBMETER.prints(&["top", "--once", "--token-file", token.path(), &server.url()]);
 }
 
 /// The server warns of a limit whose name only looks like a tenant's.
@@ -220,36 +185,31 @@ fn a_limit_for_an_invisible_character_is_told_of() {
 #[test]
 fn what_is_above_a_lowered_limit_goes_at_once() {
     let file = TempFile::new("lowered.limits", "/acme 1m\n");
-    let args = [&FREE[..], &["--limits", file.path()]].concat();
-    let mut server = SUBMETER.start(&args);
-    let client = TcpStream::connect(cache_address(&mut server)).expect("it listens");
+    let mut server = Server::start(&["--limits", file.path()]);
     for item in 0..100 {
         let value = "v".repeat(1000);
         let store = format!("set acme:{item} 0 0 1000\r\n{value}\r\n");
-        assert_eq!(ask(&client, &store), "STORED");
+        assert_eq!(server.ask(&store), "STORED");
     }
-    assert_eq!(stat(&client, "curr_items"), 100);
+    assert_eq!(stat(&server.cache, "curr_items"), 100);
     std::fs::write(&file.0, "/acme 10k\n").expect("written");
     server.signal("HUP");
     server.line_with("  limits  read again");
     let began = Instant::now();
-    while stat(&client, "curr_items") > 10 {
+    while stat(&server.cache, "curr_items") > 10 {
         assert!(began.elapsed() < Duration::from_secs(60), "items stay that are above the limit");
         std::thread::sleep(Duration::from_millis(10));
     }
-    assert!(stat(&client, "curr_items") > 0, "no more goes than must");
+    assert!(stat(&server.cache, "curr_items") > 0, "no more goes than must");
 }
 
 #[test]
 fn a_hangup_without_a_file_changes_nothing() {
     for more in [&[][..], &["--limits-api"]] {
-        let mut server = SUBMETER.start(&[&FREE[..], more].concat());
-        let client = TcpStream::connect(cache_address(&mut server)).expect("it listens");
+        let server = Server::start(more);
         server.signal("HUP");
-        assert_eq!(ask(&client, STORE), "STORED");
-        server.signal("INT");
-        let (code, out) = server.end();
-        assert_eq!(code, Some(0), "{out}");
+        assert_eq!(server.ask(STORE), "STORED");
+        let out = server.end_by("INT");
         assert!(out.contains("SIGHUP changes nothing") && out.contains("--limits"), "{out}");
         assert!(out.contains("sums    exact: "), "{out}");
     }
@@ -260,9 +220,7 @@ fn a_hangup_without_a_file_changes_nothing() {
 fn an_unwritten_pipe_holds_up_no_later_file() {
     let limits = TempFile::new("replaced.limits", "/acme rate=1/h\n");
     let users = secret("replaced.users", "acme:first-password\n");
-    let args = [&FREE[..], &["--limits", limits.path(), "--auth-file", users.path()]].concat();
-    let mut server = SUBMETER.start(&args);
-    let cache = cache_address(&mut server);
+    let mut server = Server::start(&["--limits", limits.path(), "--auth-file", users.path()]);
     make_pipe(limits.path());
     server.signal("HUP");
     let silent = once_read(limits.path());
@@ -275,11 +233,8 @@ fn an_unwritten_pipe_holds_up_no_later_file() {
     // Late content changes nothing.
     (&silent).write_all(b"/a 1k\n/b 1k\n").expect("somebody reads it");
     drop(silent);
-    let client = TcpStream::connect(cache).expect("it listens");
-    assert_eq!(ask(&client, "set k 0 0 20\r\nacme second-password\r\n"), "STORED");
-    server.signal("INT");
-    let (code, out) = server.end();
-    assert_eq!(code, Some(0), "{out}");
+    assert_eq!(server.ask("set k 0 0 20\r\nacme second-password\r\n"), "STORED");
+    let out = server.end_by("INT");
     assert_eq!(out.matches("limits  read again").count(), 1, "{out}");
     let told = format!("warning: {} (--limits) is still being read: ", limits.path());
     assert_eq!(out.matches(&told).count(), 1, "{out}");
@@ -288,82 +243,58 @@ fn an_unwritten_pipe_holds_up_no_later_file() {
 #[test]
 fn a_tenant_over_its_rate_waits_if_asked_for() {
     let limits = ["--tenant-limit", "/acme=rate=1/50ms", "--over-rate", "wait"];
-    let mut server = SUBMETER.start(&[&FREE[..], &limits].concat());
-    let client = TcpStream::connect(cache_address(&mut server)).expect("it listens");
+    let server = Server::start(&limits);
     let started = std::time::Instant::now();
     for _ in 0..3 {
-        assert_eq!(ask(&client, STORE), "STORED");
+        assert_eq!(server.ask(STORE), "STORED");
     }
     assert!(started.elapsed().as_millis() >= 100, "{:?}", started.elapsed());
 }
 
-/// Posts limits, and returns the status and the body of the answer.
-fn post(page: SocketAddr, headers: &str, body: &str) -> (u16, String) {
-    let mut client = TcpStream::connect(page).expect("it listens");
-    let len = body.len();
-    let head = "POST /api/limits HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n";
-    write!(client, "{head}{headers}Content-Length: {len}\r\n\r\n{body}").expect("sent");
-    let mut answer = String::new();
-    client.read_to_string(&mut answer).expect("an answer");
-    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
-    let body = answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
-    (status.expect(&answer), body.expect(&answer))
-}
-
 #[test]
 fn limits_are_posted_where_that_is_asked_for() {
-    const MEANT: &str = "X-Submeter: 1\r\n";
-    let args = [&FREE[..], &["--limits-api", "--tenant-limit", "/b=64k"]].concat();
-    let mut server = SUBMETER.start(&args);
-    let page = server.address_after("http://");
-    let client = TcpStream::connect(cache_address(&mut server)).expect("it listens");
-    let (status, body) = post(page, MEANT, "/acme rate=1/h\n");
+    let post = |server: &Server, headers: &str, body: &str| {
+        request(server.page, "POST /api/limits", headers, body)
+    };
+    let server = Server::start(&["--limits-api", "--tenant-limit", "/b=64k"]);
+    let (status, body) = post(&server, MEANT, "/acme rate=1/h\n");
     assert_eq!((status, body.as_str()), (200, "limits of 2 tenants are set\n"));
-    assert_eq!(ask(&client, STORE), "STORED");
-    assert!(ask(&client, STORE).starts_with("SERVER_ERROR"));
-    let (status, body) = post(page, MEANT, "# all\n/acme rate=1\n");
+    assert_eq!(server.ask(STORE), "STORED");
+    assert!(server.ask(STORE).starts_with("SERVER_ERROR"));
+    let (status, body) = post(&server, MEANT, "# all\n/acme rate=1\n");
     assert_eq!(status, 400, "{body}");
     assert!(body.contains("as they were: the body line 2: \"1\" is not a rate"), "{body}");
-    let (status, body) = post(page, "", "");
+    let (status, body) = post(&server, "", "");
     assert!(status == 403 && body.contains("X-Submeter: 1"), "{status} {body}");
-    assert!(ask(&client, STORE).starts_with("SERVER_ERROR"), "as it was");
+    assert!(server.ask(STORE).starts_with("SERVER_ERROR"), "as it was");
     for empty in ["", "\r\n", "\u{feff}"] {
-        let (status, body) = post(page, MEANT, empty);
+        let (status, body) = post(&server, MEANT, empty);
         assert!(status == 400 && body.contains("send a comment"), "{status} {body}");
     }
-    assert!(ask(&client, STORE).starts_with("SERVER_ERROR"), "as it was");
-    assert_eq!(post(page, MEANT, "# none\n").0, 200);
-    assert_eq!(ask(&client, STORE), "STORED");
-    server.signal("INT");
-    let (_, out) = server.end();
+    assert!(server.ask(STORE).starts_with("SERVER_ERROR"), "as it was");
+    assert_eq!(post(&server, MEANT, "# none\n").0, 200);
+    assert_eq!(server.ask(STORE), "STORED");
+    let out = server.end_by("INT");
     assert!(out.contains("limits that are no longer set: rate of \"/acme\""), "{out}");
 
-    let mut server = SUBMETER.start(&FREE);
-    let page = server.address_after("http://");
-    assert_eq!(post(page, MEANT, "/acme rate=1/h\n").0, 404);
+    let server = Server::start(&[]);
+    assert_eq!(post(&server, MEANT, "/acme rate=1/h\n").0, 404);
 }
 
 /// One tenant's limit is set from a shell, and undone by the line that this prints.
 #[test]
 fn a_limit_is_set_and_undone_from_a_shell() {
-    let args = [&FREE[..], &["--limits-api", "--tenant-limit", "/acme=64k"]].concat();
-    let mut server = SUBMETER.start(&args);
-    let page = server.line_with("http://");
-    let page = page.split_whitespace().last().expect("an address");
-    let page = page.trim_end_matches('/').to_owned();
-    let client = TcpStream::connect(cache_address(&mut server)).expect("it listens");
-    let set = |limits: &[&str]| {
-        let output = SUBMETER.run(&[&["limit", "set", &page, "/acme"], limits].concat());
-        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-        text(&output.stdout)
-    };
+    let server = Server::start(&["--limits-api", "--tenant-limit", "/acme=64k"]);
+    let page = server.url();
+    let set =
+        |limits: &[&str]| SUBMETER.prints(&[&["limit", "set", &page, "/acme"], limits].concat());
     let said = set(&["rate=1/h"]);
     let undo = format!("submeter limit set {page} '/acme' 'rate=none'");
     assert_eq!(said, format!("/acme: memory=64k,rate=1/3600s\nundo: {undo}\n"));
-    assert_eq!(ask(&client, STORE), "STORED");
-    assert!(ask(&client, STORE).starts_with("SERVER_ERROR too many requests"));
+    assert_eq!(server.ask(STORE), "STORED");
+    assert!(server.ask(STORE).starts_with("SERVER_ERROR too many requests"));
     assert!(set(&["rate=none"]).starts_with("/acme: memory=64k\n"));
-    assert_eq!(ask(&client, STORE), "STORED", "and what else limits it stays");
+    assert_eq!(server.ask(STORE), "STORED", "and what else limits it stays");
     // A misspelt name gets a warning.
     let new = SUBMETER.run(&["limit", "set", &page, "/acne", "rate=5/s"]);
     let said = text(&new.stderr);
@@ -428,11 +359,9 @@ fn hostile_names_survive_copied_commands() {
     assert!(lines.starts_with("\"/two words\" 1k\n/a,b=c\" 2k\n"), "{lines}");
     assert!(!lines.contains(|c| c != '\n' && submeter::is_hidden(c)), "{lines:?}");
     let file = TempFile::new("copied.limits", &lines);
-    let mut server =
-        SUBMETER.start(&[&FREE[..], &["--limits-api", "--limits", file.path()]].concat());
-    let page = server.address_after("http://");
+    let server = Server::start(&["--limits-api", "--limits", file.path()]);
     let memory = || -> HashMap<String, u64> {
-        let doc: Value = serde_json::from_str(&get(page, "/api/tree")).expect("JSON");
+        let doc = server.tree();
         let limit = |group: &Value| {
             let path = group["path"].as_str()?.to_owned();
             Some((path, group["values"]["memory"]["limit"].as_u64()?))
@@ -443,7 +372,7 @@ fn hostile_names_survive_copied_commands() {
     for (at, name) in names.iter().enumerate() {
         assert_eq!(before.get(*name), Some(&((at as u64 + 1) << 10)), "{name:?} of {lines}");
     }
-    let url = format!("http://{page}");
+    let url = server.url();
     for name in names {
         let output = SUBMETER.run(&["limit", "set", &url, name, "memory=77k"]);
         assert_eq!(text(&output.stderr), "", "{name:?} is there");

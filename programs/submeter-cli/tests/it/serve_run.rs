@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use serde_json::Value;
 use submeter_program::{TempFile, text};
 
-use crate::support::{FREE, SUBMETER, cache_address};
+use crate::support::{FREE, SUBMETER, Server, cache_address};
 
 fn serve(more: &[&str]) -> (Option<i32>, String) {
     let output = SUBMETER.run(&[&FREE[..], more].concat());
@@ -65,10 +65,8 @@ fn a_load_of_three_stages_a_burst_and_a_limit() {
 #[test]
 fn a_client_may_end_the_server_which_sums_up() {
     for load in [&[][..], &["--load", "1"]] {
-        let args = [&FREE[..], &["--enable-shutdown"], load].concat();
-        let mut server = SUBMETER.start(&args);
-        let mut client = TcpStream::connect(cache_address(&mut server)).expect("it listens");
-        client.write_all(b"get acme:k\r\nshutdown\r\n").expect("it reads");
+        let server = Server::start(&[&["--enable-shutdown"], load].concat());
+        (&server.cache).write_all(b"get acme:k\r\nshutdown\r\n").expect("it reads");
         let (code, out) = server.end();
         assert_eq!(code, Some(0), "{out}");
         assert!(out.contains("/acme") && out.contains("sums    exact: "), "{out}");
@@ -77,11 +75,9 @@ fn a_client_may_end_the_server_which_sums_up() {
 
 #[test]
 fn the_stores_limits_are_what_the_flags_say() {
-    let args = [&FREE[..], &["--value-max", "2k", "--no-evictions", "--no-flush-all"]].concat();
-    let mut server = SUBMETER.start(&args);
-    let mut client = TcpStream::connect(cache_address(&mut server)).expect("it listens");
-    client.write_all(b"stats settings\r\n").expect("it reads");
-    let mut lines = BufReader::new(client).lines().map(|line| line.expect("text"));
+    let server = Server::start(&["--value-max", "2k", "--no-evictions", "--no-flush-all"]);
+    (&server.cache).write_all(b"stats settings\r\n").expect("it reads");
+    let mut lines = BufReader::new(&server.cache).lines().map(|line| line.expect("text"));
     let settings: Vec<String> = lines.by_ref().take_while(|line| line != "END").collect();
     for line in [
         "STAT item_size_max 2048",
@@ -91,8 +87,7 @@ fn the_stores_limits_are_what_the_flags_say() {
     ] {
         assert!(settings.iter().any(|setting| setting == line), "{line}: {settings:?}");
     }
-    server.signal("TERM");
-    assert_eq!(server.end().0, Some(0));
+    server.end_by("TERM");
 }
 
 #[test]
@@ -141,9 +136,7 @@ fn signals_end_a_load_with_its_summary() {
         let mut server = SUBMETER.start(&[&FREE[..], &["--load", "2"]].concat());
         server.line_with("  ends   ");
         std::thread::sleep(std::time::Duration::from_millis(300));
-        server.signal(name);
-        let (code, out) = server.end();
-        assert_eq!(code, Some(0), "{name}: {out}");
+        let out = server.end_by(name);
         assert!(out.contains("sums    exact: "), "{name}: {out}");
         requests(&out, "total");
     }
@@ -166,11 +159,9 @@ fn hanging(addr: std::net::SocketAddr) -> [TcpStream; 2] {
 fn a_signal_under_load_ends_it_in_time() {
     for name in ["INT", "TERM"] {
         let more = ["--load", "2", "--drain-seconds", "0.5"];
-        let mut server = SUBMETER.start(&[&FREE[..], &more].concat());
-        let hanging = hanging(cache_address(&mut server));
-        server.signal(name);
-        let (code, out) = server.end();
-        assert_eq!(code, Some(0), "{name}: {out}");
+        let server = Server::start(&more);
+        let hanging = hanging(server.cache_address());
+        let out = server.end_by(name);
         assert!(out.contains("sums    exact: "), "{name}: {out}");
         drop(hanging);
     }
@@ -178,8 +169,8 @@ fn a_signal_under_load_ends_it_in_time() {
 
 #[test]
 fn a_second_signal_ends_it_at_once() {
-    let mut server = SUBMETER.start(&[&FREE[..], &["--drain-seconds", "3600"]].concat());
-    let addr = cache_address(&mut server);
+    let mut server = Server::start(&["--drain-seconds", "3600"]);
+    let addr = server.cache_address();
     let hanging = hanging(addr);
     server.signal("INT");
     // It no longer listens, and waits for the hanging clients.
@@ -194,18 +185,11 @@ fn a_second_signal_ends_it_at_once() {
 
 #[test]
 fn what_other_clients_did_is_in_the_summary() {
-    let mut server = SUBMETER.start(&[&FREE[..], &["--tenant-limit", "/acme=64k"]].concat());
-    let addr = cache_address(&mut server);
-    let stream = TcpStream::connect(addr).expect("it listens");
-    let mut answers = BufReader::new(&stream).lines();
-    for request in ["set acme:web:k 0 0 2\r\nhi\r\n", "get acme:web:k\r\n"] {
-        (&stream).write_all(request.as_bytes()).expect("sent");
-        answers.next().expect("an answer").expect("readable");
-    }
+    let server = Server::start(&["--tenant-limit", "/acme=64k"]);
+    server.store("acme:web", 1);
+    server.ask("get acme:web:0\r\n");
     // An idle client must not keep the server from ending.
-    server.signal("INT");
-    let (code, out) = server.end();
-    assert_eq!(code, Some(0), "{out}");
+    let out = server.end_by("INT");
     assert_eq!(requests(&out, "/acme/web"), 2, "{out}");
     assert!(out.contains("sums    exact: "), "{out}");
 }
@@ -213,14 +197,11 @@ fn what_other_clients_did_is_in_the_summary() {
 /// Load and serve count the same in two processes.
 #[test]
 fn load_and_serve_count_the_same() {
-    let mut server = SUBMETER.start(&FREE);
-    let addr = cache_address(&mut server).to_string();
-    let load = SUBMETER.run(&["load", "--connect", &addr, "--requests", "20000", "--json", "-"]);
-    assert_eq!(load.status.code(), Some(0), "{}", text(&load.stderr));
-    let json: Value = serde_json::from_slice(&load.stdout).expect("JSON");
-    server.signal("TERM");
-    let (code, out) = server.end();
-    assert_eq!(code, Some(0), "{out}");
+    let server = Server::start(&[]);
+    let addr = server.cache_address().to_string();
+    let load = SUBMETER.prints(&["load", "--connect", &addr, "--requests", "20000", "--json", "-"]);
+    let json: Value = serde_json::from_str(&load).expect("JSON");
+    let out = server.end_by("TERM");
     assert_eq!(requests(&out, "total"), 20_000, "{out}");
     for tenant in json["tenants"].as_array().expect("a list") {
         let group = tenant["group"].as_str().expect("a path");
@@ -238,8 +219,7 @@ fn clients_beyond_the_soft_file_limit_are_served() {
         let answer = BufReader::new(client).lines().next().expect("an answer").expect("readable");
         assert_eq!(answer, "MN");
     }
-    server.signal("INT");
-    assert_eq!(server.end().0, Some(0));
+    server.end_by("INT");
 }
 
 #[test]
@@ -256,9 +236,7 @@ fn a_signal_at_the_start_ends_it_with_a_summary() {
         while !caught() && !server.has_ended() {
             std::thread::yield_now();
         }
-        server.signal("INT");
-        let (code, out) = server.end();
-        assert_eq!(code, Some(0), "{out}");
+        let out = server.end_by("INT");
         // A machine that is too busy to start in time has nothing to sum up.
         assert!(out.contains("sums    exact: ") || out.is_empty(), "{out}");
     }

@@ -8,28 +8,17 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use submeter_program::{Running, TempFile, text};
 
-use crate::support::{FREE, SUBMETER, cache_address};
+use crate::support::{SUBMETER, Server, line};
 
 /// Longer than any operation takes on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Starts a server with two tenants; returns the addresses of its page and its cache.
-fn server() -> (Running, String, SocketAddr) {
-    let mut server = SUBMETER.start(&FREE);
-    let line = server.line_with("http://");
-    let page = line.split_whitespace().last().expect("an address").to_owned();
-    let addr = cache_address(&mut server);
-    for tenant in ["acme:web", "acme:api"] {
-        exchange(addr, &format!("set {tenant}:k 0 0 2\r\nhi\r\n"));
-    }
+fn server() -> (Server, String, SocketAddr) {
+    let server = Server::start(&[]);
+    ["acme:web", "acme:api"].iter().for_each(|tenant| server.store(tenant, 1));
+    let (page, addr) = (server.url(), server.cache_address());
     (server, page, addr)
-}
-
-/// Sends a request that is answered by one line.
-fn exchange(addr: SocketAddr, request: &str) {
-    let stream = TcpStream::connect(addr).expect("it listens");
-    (&stream).write_all(request.as_bytes()).expect("sent");
-    BufReader::new(&stream).lines().next().expect("an answer").expect("readable");
 }
 
 /// Keeps `acme:web` busy while `act` runs.
@@ -207,7 +196,9 @@ fn the_servers_events_end_with_the_listener() {
             assert!(since.elapsed() < PATIENCE, "events stay open without a listener");
             // Each worker closes its events at its next switch: requests on other connections wake
             // all workers.
-            exchange(addr, "delete acme:api:none\r\n");
+            let other = TcpStream::connect(addr).expect("it listens");
+            (&other).write_all(b"delete acme:api:none\r\n").expect("sent");
+            line(&other);
         }
     });
 }

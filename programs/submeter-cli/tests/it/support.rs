@@ -4,11 +4,13 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use serde_json::Value;
 use submeter_program::{Program, Running, TempFile};
 
 pub(crate) const SUBMETER: Program = Program::new(env!("CARGO_BIN_EXE_submeter"));
@@ -52,16 +54,107 @@ pub(crate) fn stat(mut stream: &TcpStream, name: &str) -> u64 {
     }
 }
 
-/// Gets a document of a page, without a client that could hide an error in it.
-pub(crate) fn get(page: SocketAddr, target: &str) -> String {
+/// Sends a request to a page, without a client that could hide an error in it. Returns the status
+/// and the body of the answer.
+pub(crate) fn request(page: SocketAddr, request: &str, headers: &str, body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(page).expect("it listens");
-    let head = "Host: localhost\r\nConnection: close\r\n\r\n";
-    write!(stream, "GET {target} HTTP/1.1\r\n{head}").expect("sent");
+    let head = format!("Host: localhost\r\nConnection: close\r\n{headers}");
+    let len = body.len();
+    write!(stream, "{request} HTTP/1.1\r\n{head}Content-Length: {len}\r\n\r\n{body}")
+        .expect("sent");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
-    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
-    assert!(head.starts_with("HTTP/1.1 200 "), "{target}: {answer}");
-    body.to_owned()
+    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let body = answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
+    (status.expect(&answer), body.expect(&answer))
+}
+
+/// The header of a request that changes something.
+pub(crate) const MEANT: &str = "X-Submeter: 1\r\n";
+
+/// Gets a document of a page.
+pub(crate) fn get(page: SocketAddr, target: &str) -> String {
+    let (status, body) = request(page, &format!("GET {target}"), "", "");
+    assert_eq!(status, 200, "{target}: {body}");
+    body
+}
+
+/// A server on free ports with a client of its cache; killed when dropped.
+pub(crate) struct Server {
+    running: Running,
+    pub(crate) page: SocketAddr,
+    pub(crate) cache: TcpStream,
+}
+
+impl Server {
+    pub(crate) fn start(flags: &[&str]) -> Server {
+        Server::of(SUBMETER.start(&[&FREE[..], flags].concat()))
+    }
+
+    /// Waits until a started server listens at both ports.
+    pub(crate) fn of(mut running: Running) -> Server {
+        let page = running.address_after("http://");
+        let cache = TcpStream::connect(cache_address(&mut running)).expect("it listens");
+        Server { running, page, cache }
+    }
+
+    pub(crate) fn cache_address(&self) -> SocketAddr {
+        self.cache.peer_addr().expect("connected")
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.page)
+    }
+
+    /// Sends a request to the cache, and returns the first line of the answer.
+    pub(crate) fn ask(&self, request: &str) -> String {
+        (&self.cache).write_all(request.as_bytes()).expect("sent");
+        line(&self.cache)
+    }
+
+    /// Stores `n` items of a tenant, and waits for each answer.
+    pub(crate) fn store(&self, tenant: &str, n: u64) {
+        for at in 0..n {
+            assert_eq!(self.ask(&format!("set {tenant}:{at} 0 0 1\r\nv\r\n")), "STORED");
+        }
+    }
+
+    pub(crate) fn tree(&self) -> Value {
+        serde_json::from_str(&get(self.page, "/api/tree")).expect("JSON")
+    }
+
+    pub(crate) fn metrics(&self) -> String {
+        get(self.page, "/metrics")
+    }
+
+    /// Returns what the page shows of a group; `null` if there is none.
+    pub(crate) fn group(&self, path: &str) -> Value {
+        let tree = self.tree();
+        let mut groups = tree["groups"].as_array().expect("groups").iter();
+        groups.find(|group| group["path"] == path).cloned().unwrap_or_default()
+    }
+
+    pub(crate) fn end(self) -> (Option<i32>, String) {
+        self.running.end()
+    }
+
+    pub(crate) fn end_by(self, signal: &str) -> String {
+        self.running.end_by(signal)
+    }
+}
+
+impl Deref for Server {
+    type Target = Running;
+
+    fn deref(&self) -> &Running {
+        &self.running
+    }
+}
+
+impl DerefMut for Server {
+    fn deref_mut(&mut self) -> &mut Running {
+        &mut self.running
+    }
 }
 
 /// How a [`Fake`] server treats its clients.

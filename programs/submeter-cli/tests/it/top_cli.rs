@@ -1,31 +1,21 @@
 //! `submeter top` without a terminal, against a real server.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpStream;
-
 use serde_json::Value;
-use submeter_program::{Running, text};
 
-use crate::support::{FREE, SUBMETER, cache_address};
+use crate::support::{SUBMETER, Server};
 
 /// Starts a server with one tenant and one item, and returns its page's address.
-fn server() -> (Running, String) {
-    let mut server = SUBMETER.start(&[&FREE[..], &["--tenant-limit", "/acme=1m"]].concat());
-    let line = server.line_with("http://");
-    let page = line.split_whitespace().last().expect("an address").to_owned();
-    let stream = TcpStream::connect(cache_address(&mut server)).expect("it listens");
-    (&stream).write_all(b"set acme:web:k 0 0 2\r\nhi\r\n").expect("sent");
-    let answer = BufReader::new(&stream).lines().next().expect("an answer").expect("readable");
-    assert_eq!(answer, "STORED");
+fn server() -> (Server, String) {
+    let server = Server::start(&["--tenant-limit", "/acme=1m"]);
+    server.store("acme:web", 1);
+    let page = format!("{}/", server.url());
     (server, page)
 }
 
 #[test]
 fn once_prints_one_table() {
     let (_server, page) = server();
-    let output = SUBMETER.run(&["top", "--once", &page]);
-    let out = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{out}{}", text(&output.stderr));
+    let out = SUBMETER.prints(&["top", "--once", &page]);
     let lines: Vec<&str> = out.lines().map(str::trim_start).collect();
     assert_eq!(lines.len(), 4, "{out}");
     for (line, start) in lines.iter().zip(["tenant", "/", "acme", "web"]) {
@@ -41,9 +31,7 @@ fn once_prints_one_table() {
 #[test]
 fn a_wrong_column_is_told_which_there_are() {
     let (_server, page) = server();
-    let output = SUBMETER.run(&["top", "--once", "--columns", "items,requests_per_s", &page]);
-    let out = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{out}{}", text(&output.stderr));
+    let out = SUBMETER.prints(&["top", "--once", "--columns", "items,requests_per_s", &page]);
     let heading: Vec<&str> = out.lines().next().expect("a heading").split_whitespace().collect();
     assert_eq!(heading, ["tenant", "items", "requests/s", "rate", "limit"]);
     SUBMETER.refuses(
@@ -59,9 +47,7 @@ fn once_json_prints_one_object() {
     // Scheme and slash are optional.
     let host = page.trim_start_matches("http://").trim_end_matches('/');
     for url in [page.as_str(), host] {
-        let output = SUBMETER.run(&["top", "--once", "--json", url]);
-        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-        let out = text(&output.stdout);
+        let out = SUBMETER.prints(&["top", "--once", "--json", url]);
         assert_eq!(out.lines().count(), 1);
         let tree: Value = serde_json::from_str(&out).expect("JSON");
         assert_eq!(tree["groups"][2]["path"], "/acme/web");
@@ -80,9 +66,7 @@ fn json_prints_a_line_a_second_until_a_signal() {
         assert!(next > at, "{next} after {at}");
         at = next;
     }
-    top.signal("INT");
-    let (code, out) = top.end();
-    assert_eq!(code, Some(0), "{out}");
+    top.end_by("INT");
 }
 
 #[test]

@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use self::made::{ERROR, Server, Source, source};
-use super::http_serve::{addresses, get_as};
-use crate::support::{FREE, SUBMETER};
+use crate::support;
 
 fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("monitoring")
@@ -38,10 +37,8 @@ pub(crate) fn queries() -> Vec<String> {
 fn a_scrape_has_every_metric_of_rules_and_board() {
     // A server with an unreachable bank is a member of a fleet, too.
     let fleet = ["--bank", "unix:/nonexistent/bank", "--limit-fleet", "/acme=memory=1m"];
-    let mut server =
-        SUBMETER.start(&[&FREE[..], &["--load", "2", "--heap", "sampled"], &fleet].concat());
-    let (page, _) = addresses(&mut server);
-    let (_, scrape) = get_as(&format!("{page}/metrics"), "text/plain");
+    let load = ["--load", "2", "--heap", "sampled"];
+    let scrape = support::Server::start(&[&load[..], &fleet].concat()).metrics();
     let names = |text: &str| -> BTreeSet<String> {
         let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
         words.filter(|word| word.starts_with("submeter_cache_")).map(str::to_owned).collect()
@@ -67,12 +64,10 @@ fn a_scrape_has_every_metric_of_rules_and_board() {
 
 /// The whole of `/api/tree`, after a second in which something was counted.
 static LOADED: LazyLock<Server> = LazyLock::new(|| {
-    let mut server = SUBMETER.start(&[&FREE[..], &["--load", "2", "--heap", "sampled"]].concat());
-    let (page, _) = addresses(&mut server);
+    let server = support::Server::start(&["--load", "2", "--heap", "sampled"]);
     let began = Instant::now();
     loop {
-        let (_, tree) = get_as(&format!("{page}/api/tree"), "application/json");
-        let tree: Value = serde_json::from_str(&tree).expect("JSON");
+        let tree = server.tree();
         let groups = tree["groups"].as_array().expect("a list");
         let is_known = |group: &Value| group["rates"]["cmd_get"].as_f64() > Some(0.0);
         if groups.len() > 2 && groups.iter().all(is_known) {
