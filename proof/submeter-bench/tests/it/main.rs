@@ -2,6 +2,7 @@
 
 mod alloc;
 mod end_to_end;
+mod perf;
 mod report;
 mod rstat;
 mod tables;
