@@ -289,7 +289,8 @@ fn storm(threads: usize, operations: usize) {
             });
         }
     });
-    [passed_on, killed].iter().for_each(Witness::assert_met);
+    passed_on.assert_met();
+    killed.assert_met();
     let mut all = Ledger::default();
     for (group, ledger) in ledgers.into_inner().expect("whole") {
         assert_eq!(sums(&group, heap), ledger, "{group:?}: no byte more and none less");

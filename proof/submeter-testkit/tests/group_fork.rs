@@ -237,12 +237,14 @@ fn a_child_forked_amid_set_data_sets_own_stress() {
         until_met(20, || {
             end.fetch_add(GROUPS_A_FORK, Ordering::Relaxed);
             let met = fork::found_in_a_fork(|| {
-                let group = &groups[next.load(Ordering::Relaxed).saturating_sub(1) as usize];
+                // The first one before the parent has begun.
+                let begun = next.load(Ordering::Relaxed);
+                let group = &groups[begun.saturating_sub(1) as usize];
                 let is_set = group.set_data(String::from("the child's")).is_ok();
                 let expected = if is_set { "the child's" } else { "the parent's" };
                 let right = group.data::<String>().is_some_and(|data| data == expected);
-                // The parent had begun, and had not set it.
-                right.then_some(is_set)
+                // The parent had begun with this one, and had not set it.
+                right.then_some(is_set && begun > 0)
             });
             met.expect("a child's data is neither its own nor the parent's, or it waited")
         });

@@ -76,7 +76,8 @@ pub(crate) fn storm(
             });
         }
     });
-    [passed_on, killed].iter().for_each(Witness::assert_met);
+    passed_on.assert_met();
+    killed.assert_met();
     let (all, _) = groups.into_inner().expect("whole");
     let left = lists.into_iter().flat_map(|list| list.into_inner().expect("whole").1).collect();
     (left, all)
