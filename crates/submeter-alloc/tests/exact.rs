@@ -16,6 +16,8 @@ mod books;
 mod operations;
 #[path = "common/storm.rs"]
 mod storm;
+#[path = "../../submeter-percpu/tests/it/witness.rs"]
+mod witness;
 
 use books::books;
 use operations::operations;

@@ -12,8 +12,11 @@ use submeter_alloc::exact::{self, Exact};
 
 #[path = "common/books.rs"]
 mod books;
+#[path = "../../submeter-percpu/tests/it/witness.rs"]
+mod witness;
 
 use books::{Books, books};
+use witness::Witness;
 
 #[global_allocator]
 static HEAP: Exact<System> = Exact::new(System);
@@ -166,24 +169,33 @@ fn a_group_numbered_beside_others_has_its_number() {
 
 #[test]
 fn a_resized_block_is_in_every_look_stress() {
-    const LOOKS: usize = if cfg!(miri) { 3 } else { 50_000 };
+    const LOOKS: u64 = if cfg!(miri) { 3 } else { 50_000 };
     let (books, _alone) = books();
     let a = books.tree.get_or_create("/looked").expect("room");
     let mut block = a.run(|| Vec::<u8>::with_capacity(1_000));
-    let over = AtomicBool::new(false);
+    let (over, resized) = (AtomicBool::new(false), AtomicU64::new(0));
+    let amid = Witness::new();
     thread::scope(|scope| {
-        // Relaxed, here and below: it ends the loop.
+        // Relaxed, here and below: it ends the loop, and numbers it.
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
                 block.reserve_exact(2_000);
                 block.shrink_to(1_000);
+                resized.fetch_add(1, Ordering::Relaxed);
             }
         });
         // Fewer where tests before have left many numbers, at each of which a look looks.
         let end = Instant::now() + Duration::from_secs(1);
-        let looks = (0..LOOKS).take_while(|look| *look < 3 || Instant::now() < end);
-        let least = looks.map(|_| books.heap.balance().booked_bytes).min();
+        let goes_on = |look: &u64| *look < LOOKS && Instant::now() < end || amid.goes_on(*look, 3);
+        let look = |_| {
+            let before = resized.load(Ordering::Relaxed);
+            let booked = books.heap.balance().booked_bytes;
+            amid.met(resized.load(Ordering::Relaxed) != before);
+            booked
+        };
+        let least = (0..).take_while(goes_on).map(look).min();
         over.store(true, Ordering::Relaxed);
+        amid.assert_met();
         assert!(least >= Some(1_000), "{least:?}");
     });
     drop(block);

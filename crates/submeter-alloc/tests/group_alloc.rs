@@ -3,6 +3,7 @@
 use std::alloc::System;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::thread;
@@ -17,8 +18,11 @@ use submeter_alloc::{GroupAlloc, Live};
 
 #[path = "common/operations.rs"]
 mod operations;
+#[path = "../../submeter-percpu/tests/it/witness.rs"]
+mod witness;
 
 use operations::operations;
+use witness::Witness;
 
 #[global_allocator]
 static HEAP: Exact<System> = Exact::new(System);
@@ -279,7 +283,11 @@ const TENANT_LIMIT: u64 = 15_000;
 struct Storm {
     tree: Tree,
     memory: Quota<Bytes>,
-    lists: [Mutex<Vec<Held>>; 4],
+    /// Each with the thread that had it last.
+    lists: [Mutex<(usize, Vec<Held>)>; 4],
+    ended: [AtomicBool; 4],
+    /// A thread gets what a thread that still runs has had.
+    passed_on: Witness,
     killed: Mutex<Vec<Killed>>,
 }
 
@@ -306,7 +314,8 @@ impl Storm {
         const ROUND: usize = if cfg!(miri) { 10 } else { 40 };
         let mut random = fastrand::Rng::with_seed(thread as u64);
         let mut own = Vec::new();
-        for _ in 0..rounds / ROUND {
+        let rounds = (rounds / ROUND) as u64;
+        for _ in (0..).take_while(|&round| self.passed_on.goes_on(round, rounds)) {
             let path = format!("/t{}", random.u32(..6));
             let group = self.tree.get_or_create(&path).expect("room");
             group.set_limit(self.memory, Some(TENANT_LIMIT));
@@ -314,17 +323,22 @@ impl Storm {
             // What cannot move has a limit of its own; it is exceeded at no time.
             assert!(current(self.tree.root(), self.memory) <= LIMIT);
             assert!(current(&group, self.memory) <= TENANT_LIMIT);
-            std::mem::swap(
-                &mut own,
-                &mut *random.choice(&self.lists).expect("four").lock().expect("whole"),
-            );
+            let mut list = random.choice(&self.lists).expect("four").lock().expect("whole");
+            // Relaxed: a thread that seems to run has just ended.
+            let runs = list.0 != thread && !self.ended[list.0].load(Ordering::Relaxed);
+            self.passed_on.met(runs && !list.1.is_empty());
+            list.0 = thread;
+            std::mem::swap(&mut own, &mut list.1);
+            drop(list);
             if random.u8(..) < 16
                 && let Ok(killed) = group.kill()
             {
                 self.killed.lock().expect("whole").push(killed);
             }
         }
-        self.lists[thread].lock().expect("whole").append(&mut own);
+        // Relaxed: as above.
+        self.ended[thread].store(true, Ordering::Relaxed);
+        self.lists[thread].lock().expect("whole").1.append(&mut own);
     }
 }
 
@@ -334,7 +348,14 @@ impl Storm {
 fn usage_is_what_containers_hold_stress() {
     let (tree, memory) = tree();
     tree.root().set_limit(memory, Some(LIMIT));
-    let storm = Storm { tree, memory, lists: Default::default(), killed: Mutex::default() };
+    let storm = Storm {
+        tree,
+        memory,
+        lists: [0, 1, 2, 3].map(|thread| Mutex::new((thread, Vec::new()))),
+        ended: Default::default(),
+        passed_on: Witness::new(),
+        killed: Mutex::default(),
+    };
     let rounds = operations(160) / storm.lists.len();
     thread::scope(|scope| {
         for thread in 0..storm.lists.len() {
@@ -342,9 +363,10 @@ fn usage_is_what_containers_hold_stress() {
             scope.spawn(move || storm.work(thread, rounds));
         }
     });
+    storm.passed_on.assert_met();
     let Storm { tree, lists, killed, .. } = storm;
     let held: Vec<Held> =
-        lists.into_iter().flat_map(|list| list.into_inner().expect("whole")).collect();
+        lists.into_iter().flat_map(|list| list.into_inner().expect("whole").1).collect();
     let mut ledger: HashMap<Group, u64> = HashMap::new();
     for (vec, group) in &held {
         *ledger.entry(group.clone()).or_default() += vec.capacity() as u64;
@@ -353,6 +375,8 @@ fn usage_is_what_containers_hold_stress() {
     assert_eq!(current(tree.root(), memory), ledger.into_values().sum::<u64>());
     drop(held);
     assert_eq!(current(tree.root(), memory), 0);
-    assert!(killed.into_inner().expect("whole").iter().all(Killed::is_released));
+    let killed = killed.into_inner().expect("whole");
+    assert!(cfg!(miri) || !killed.is_empty(), "no group was killed");
+    assert!(killed.iter().all(Killed::is_released));
     assert!(cfg!(miri) || tree.root().usage(memory).refused > 0, "it was near its limit");
 }

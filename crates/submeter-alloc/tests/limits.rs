@@ -4,7 +4,7 @@ use std::alloc::System;
 use std::future::{Future, poll_fn};
 use std::hint::black_box;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
@@ -16,8 +16,11 @@ use submeter_alloc::exact::{self, Exact, OrOverHeap};
 
 #[path = "common/books.rs"]
 mod books;
+#[path = "../../submeter-percpu/tests/it/witness.rs"]
+mod witness;
 
 use books::{Books, books};
+use witness::Witness;
 
 #[global_allocator]
 static HEAP: Exact<System> = Exact::new(System);
@@ -261,20 +264,28 @@ fn what_comes_and_goes_is_never_refused_stress() {
     let looks = if cfg!(miri) { 50 } else { 3_000_000 };
     let (books, _alone) = books();
     let group = limited(books, "/churn");
-    let is_over = AtomicBool::new(false);
+    let (is_over, made, much) = (AtomicBool::new(false), AtomicU64::new(0), Witness::new());
     thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
                 let _in_group = group.enter();
-                // Relaxed: it only ends this loop.
+                // Relaxed, here and below: it only ends this loop, and numbers it.
                 while !is_over.load(Ordering::Relaxed) {
                     drop(black_box(vec![0_u8; LIMIT as usize / 10]));
+                    made.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
-        let refused = (0..looks).find_map(|_| exact::admit(&group).err());
+        let refused = (0..).take_while(|&look| much.goes_on(look, looks)).find_map(|_| {
+            let before = made.load(Ordering::Relaxed);
+            let refused = exact::admit(&group).err();
+            // While it looked, more than the limit came and went.
+            much.met(made.load(Ordering::Relaxed) - before > 10);
+            refused
+        });
         // Relaxed: as above.
         is_over.store(true, Ordering::Relaxed);
         assert_eq!(refused, None);
+        much.assert_met();
     });
 }

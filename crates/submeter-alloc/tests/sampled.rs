@@ -14,6 +14,8 @@ mod operations;
 mod samples;
 #[path = "common/storm.rs"]
 mod storm;
+#[path = "../../submeter-percpu/tests/it/witness.rs"]
+mod witness;
 
 use operations::operations;
 use samples::samples;

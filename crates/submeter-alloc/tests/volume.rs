@@ -3,7 +3,7 @@
 use std::alloc::System;
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 
@@ -12,8 +12,11 @@ use submeter_alloc::{Metered, Volume, thread_counts};
 
 #[path = "common/operations.rs"]
 mod operations;
+#[path = "../../submeter-percpu/tests/it/witness.rs"]
+mod witness;
 
 use operations::operations;
+use witness::Witness;
 
 #[global_allocator]
 static HEAP: Metered<System> = Metered::new(System);
@@ -237,16 +240,21 @@ fn storm(threads: usize, operations: usize) {
     /// No list of blocks grows beyond this: growing would be counted too.
     const HELD: usize = 1_000;
     let (tree, heap) = tree();
-    let lists: Vec<Mutex<Vec<Vec<u8>>>> =
-        (0..threads).map(|_| Mutex::new(Vec::with_capacity(HELD))).collect();
+    // Each with the thread that had it last.
+    let lists: Vec<Mutex<(usize, Vec<Vec<u8>>)>> =
+        (0..threads).map(|at| Mutex::new((at, Vec::with_capacity(HELD)))).collect();
+    let ended: Vec<_> = (0..threads).map(|_| AtomicBool::new(false)).collect();
+    let (passed_on, killed) = (Witness::new(), Witness::new());
     let ledgers = Mutex::new(HashMap::<Group, Ledger>::new());
     thread::scope(|scope| {
         for thread in 0..threads {
-            let (tree, lists, ledgers) = (&tree, &lists, &ledgers);
+            let (tree, lists, ledgers, ended) = (&tree, &lists, &ledgers, &ended);
+            let (passed_on, killed) = (&passed_on, &killed);
             scope.spawn(move || {
                 let mut random = fastrand::Rng::with_seed(thread as u64);
                 let mut own = Vec::with_capacity(HELD);
-                for _ in 0..operations / threads / ROUND {
+                let rounds = (operations / threads / ROUND) as u64;
+                for _ in (0..).take_while(|&round| passed_on.goes_on(round, rounds)) {
                     let name = format!("/tenants/t{}", random.u32(..20));
                     let group = tree.get_or_create(&name).expect("room");
                     let mut ledger = Ledger::default();
@@ -261,21 +269,28 @@ fn storm(threads: usize, operations: usize) {
                         }
                     }
                     drop(entered);
-                    std::mem::swap(
-                        &mut own,
-                        &mut lists[random.usize(..threads)].lock().expect("whole"),
-                    );
+                    let mut list = lists[random.usize(..threads)].lock().expect("whole");
+                    // Relaxed: a thread that seems to run has just ended.
+                    let runs = list.0 != thread && !ended[list.0].load(Ordering::Relaxed);
+                    passed_on.met(runs && !list.1.is_empty());
+                    list.0 = thread;
+                    std::mem::swap(&mut own, &mut list.1);
+                    drop(list);
                     if random.u32(..LIVES) == 0 {
                         // What others still do there counts as well.
-                        let _ = group.kill();
+                        killed.met(group.kill().is_ok());
                     }
                     let mut ledgers = ledgers.lock().expect("whole");
                     let known = ledgers.entry(group).or_default();
                     enter_into(known, ledger);
                 }
+                // Relaxed: as above.
+                ended[thread].store(true, Ordering::Relaxed);
             });
         }
     });
+    passed_on.assert_met();
+    killed.assert_met();
     let mut all = Ledger::default();
     for (group, ledger) in ledgers.into_inner().expect("whole") {
         assert_eq!(sums(&group, heap), ledger, "{group:?}: no byte more and none less");

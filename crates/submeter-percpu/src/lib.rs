@@ -10,6 +10,7 @@
 //! - [`counter`]: one number, added to by every CPU, read approximately or exactly, or kept below
 //!   a limit.
 //! - [`TokenBucket`]: a rate limit with a burst.
+//! - [`held`]: what was gained less what was lost, each a sum over CPUs.
 //! - [`seq_latch`]: words that one thread writes and any thread reads as a consistent snapshot.
 //! - [`percpu_ref`]: reference counts that cost a plain add until they are killed.
 //! - [`rcuref`]: reference counts for objects found by lookup: a get is unconditional, memory is
@@ -36,6 +37,8 @@ pub mod dirty_set;
 mod fork_lock;
 #[cfg(any(test, not(loom)))]
 pub mod free_list;
+#[cfg(any(test, not(loom)))]
+pub mod held;
 pub mod misuse;
 pub mod pending;
 #[cfg(any(test, not(loom)))]

@@ -5,10 +5,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use submeter_percpu::PercpuRef;
 use submeter_percpu::misuse::{Misuse, MisuseKind, set_misuse_hook};
 use submeter_percpu::percpu_ref::Options;
 use submeter_percpu::rcuref::{RcuRef, pin};
+use submeter_percpu::{PercpuArc, PercpuRef};
 
 #[allow(dead_code, reason = "shared with other tests")]
 #[path = "it/common.rs"]
@@ -117,6 +117,11 @@ fn percpu_ref_misuse_is_reported_and_contained() {
         expect(MisuseKind::ExitDying, "forgotten");
         drop(new(Options::new(), "never killed"));
         assert_eq!(told(), []);
+
+        let options = Options::new().area(area).name("owned");
+        let (owner, _) = PercpuArc::with(options, ()).expect("room");
+        assert!(owner.kill() && !owner.kill());
+        expect(MisuseKind::SecondKill, "owned");
     });
 }
 

@@ -2,20 +2,28 @@
 #![cfg(not(miri))]
 
 use std::cell::Cell;
-use std::io::{self, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Wake, Waker};
-use std::thread;
 
 use submeter::export::Export;
 use submeter::{Count, Counter, Group, Metrics, Schema, SchemaBuilder, Tree};
 
+#[path = "common/beside.rs"]
+mod beside;
 #[path = "common/fork.rs"]
 #[expect(unsafe_code, reason = "forks")]
 mod fork;
+#[path = "../../../crates/submeter-percpu/tests/it/met.rs"]
+mod met;
+#[path = "../../../crates/submeter-percpu/tests/it/witness.rs"]
+#[expect(dead_code, reason = "shared with tests that Miri runs")]
+mod witness;
+
+use beside::beside;
+use met::until_met;
 
 /// Lets one test run at a time: groups of all trees take their counts from one allocator, whose
 /// lock a thread of the other test might hold at a fork.
@@ -39,75 +47,45 @@ fn a_child_forked_in_updates_has_its_copy_stress() {
     let tree = Tree::new(schema.build().expect("good names")).expect("a tree");
     let leaf = tree.get_or_create("/tenant/leaf").expect("room");
     let own = tree.get_or_create("/tenant/own").expect("room");
-    let returned = [AtomicU64::new(0), AtomicU64::new(0)];
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        for returned in &returned {
-            scope.spawn(|| {
-                // Relaxed: only ends the loop.
-                while !stop.load(Ordering::Relaxed) {
-                    leaf.add(requests, 1);
-                    // Release: after the add; pairs with the Acquire below.
-                    returned.fetch_add(1, Ordering::Release);
-                }
-            });
-        }
-        let mut failed = None;
-        for round in 0..100 {
+    let noted = AtomicU64::new(0);
+    let updates = || {
+        leaf.add(requests, 1);
+        // Release: after the add; pairs with the Acquire below.
+        noted.fetch_add(1, Ordering::Release);
+    };
+    // Acquire: pairs with the Release above.
+    let returned = || noted.load(Ordering::Acquire);
+    let mut forks = 0;
+    beside(&[&updates, &updates], |_| {
+        until_met(100, || {
+            forks += 1;
             own.add(requests, 1);
-            // Acquire: pairs with the Release above.
-            let before: u64 = returned.iter().map(|n| n.load(Ordering::Acquire)).sum();
-            let passed = fork::in_a_fork(|| {
+            let before = returned();
+            let met = fork::found_in_a_fork(|| {
                 let found = leaf.sum(requests);
+                // An update is in the sum, and its thread has not said that it returned.
+                let amid = found > returned();
                 leaf.add(requests, 5);
                 own.add(requests, 7);
                 let more = leaf.sum(requests);
                 let root = tree.root().sum(requests);
                 let mine = own.sum(requests);
                 let killed = own.kill().is_ok() && tree.create("/child only").is_ok();
-                found >= before
+                let right = found >= before
                     && more >= found + 5
-                    && mine == round + 8
+                    && mine == forks + 7
                     && root == more + mine
                     && killed
-                    && tree.root().sum(requests) == root
+                    && tree.root().sum(requests) == root;
+                right.then_some(amid)
             });
-            if !passed {
-                failed = Some(round);
-                break;
-            }
             // Marks are set and cleared between the forks.
             tree.flush();
-        }
-        // Relaxed: as above.
-        stop.store(true, Ordering::Relaxed);
-        assert_eq!(failed, None, "the round whose child failed");
+            met.unwrap_or_else(|| panic!("the child of fork {forks} failed"))
+        });
     });
-    // Relaxed: all threads were joined.
-    let returned: u64 = returned.iter().map(|n| n.load(Ordering::Relaxed)).sum();
-    assert_eq!((leaf.sum(requests), own.sum(requests)), (returned, 100));
+    assert_eq!((leaf.sum(requests), own.sum(requests)), (returned(), forks));
     assert!(!own.is_killed() && tree.get("/child only").is_none(), "only the child changed");
-}
-
-/// Flushes, creates, kills and copies the tree, until it is told to stop.
-fn take_locks(
-    tree: &Tree,
-    leaves: &[Group],
-    requests: Counter<Count>,
-    thread: usize,
-    stop: &AtomicBool,
-) {
-    // Relaxed: only ends the loop.
-    for n in (0..).take_while(|_| !stop.load(Ordering::Relaxed)) {
-        leaves[n % 8].add(requests, 300);
-        let passing = tree.get_or_create(&format!("/k{thread}/{}", n % 5)).expect("room");
-        passing.add(requests, 1);
-        passing.kill().expect("no children");
-        tree.flush();
-        if n % 16 == 0 {
-            drop(tree.snapshot());
-        }
-    }
 }
 
 /// A child that is forked amid flushes and kills continues, or is told why it cannot.
@@ -123,55 +101,51 @@ fn a_child_forked_in_flushes_goes_on_stress() {
     let tree = Tree::new(schema.build().expect("good names")).expect("a tree");
     let leaves: Vec<Group> =
         (0..8).map(|n| tree.get_or_create(&format!("/a/{n}")).expect("room")).collect();
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        for thread in 0..2 {
-            let (tree, leaves, stop) = (&tree, &leaves, &stop);
-            scope.spawn(move || take_locks(tree, leaves, requests, thread, stop));
+    let takes_locks = [0, 1].map(|thread| {
+        let (tree, leaves, calls) = (&tree, &leaves, AtomicU64::new(0));
+        move || {
+            // Relaxed: one thread.
+            let n = calls.fetch_add(1, Ordering::Relaxed);
+            leaves[n as usize % 8].add(requests, 300);
+            let passing = tree.get_or_create(&format!("/k{thread}/{}", n % 5)).expect("room");
+            passing.add(requests, 1);
+            passing.kill().expect("no children");
+            tree.flush();
+            if n % 16 == 0 {
+                drop(tree.snapshot());
+            }
         }
-        // By which a child says whether it has found a lock of a thread that it lacks.
-        let (mut hears, says) = io::pipe().expect("a pipe");
-        let (mut forks, mut failed, mut met) = (0, None, false);
-        // Until one has.
-        while failed.is_none() && (forks < FORKS_OF_FLUSHES || !met && forks < 100) {
-            let found = Cell::new(0);
-            let passed = fork::in_a_fork(|| {
-                let told = |work: &dyn Fn() -> bool| match catch_unwind(AssertUnwindSafe(work)) {
-                    Ok(right) => right,
-                    Err(why) => {
-                        found.set(1);
-                        message(&*why).contains("was forked")
-                    }
-                };
+    });
+    beside(&[&takes_locks[0], &takes_locks[1]], |_| {
+        until_met(FORKS_OF_FLUSHES, || {
+            let met = fork::found_in_a_fork(|| {
                 // Updates and reads continue in any case.
                 let before = leaves[0].read(requests);
                 leaves.iter().for_each(|leaf| leaf.add(requests, 3));
                 let went_on = leaves[0].read(requests).value >= before.value;
-                let sums = told(&|| {
+                let sums = or_told(|| {
                     let children: u64 = leaves.iter().map(|leaf| leaf.sum(requests)).sum();
                     tree.get("/a").is_none_or(|a| a.sum(requests) == children)
-                });
-                let lives = told(&|| {
+                })?;
+                let lives = or_told(|| {
                     let group = tree.get_or_create("/new/one").expect("room");
                     group.add(requests, 1);
                     group.kill().is_ok() && tree.snapshot().groups().len() >= 10
-                });
-                let says_so = (&says).write_all(&[found.get()]).is_ok();
-                went_on && sums && lives && says_so
+                })?;
+                went_on.then_some(sums || lives)
             });
-            let mut one = [0];
-            if passed && hears.read_exact(&mut one).is_ok() {
-                met |= one == [1];
-            } else {
-                failed = Some(forks);
-            }
-            forks += 1;
-        }
-        // Relaxed: as above.
-        stop.store(true, Ordering::Relaxed);
-        assert_eq!(failed, None, "the fork whose child failed, or did not end");
-        assert!(met, "no child found a lock held");
+            met.expect("the child fails, or does not end")
+        });
     });
+}
+
+/// Returns whether `work` was told that a lock is held by a thread that this child lacks; `None` if
+/// it does wrong.
+fn or_told(work: impl FnOnce() -> bool) -> Option<bool> {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(right) => right.then_some(false),
+        Err(why) => message(&*why).contains("was forked").then_some(true),
+    }
 }
 
 /// What libraries add to an existing tree.
@@ -194,22 +168,23 @@ fn a_child_forked_in_first_updates_counts_stress() {
     let tree = Tree::new(Schema::builder().build().expect("valid")).expect("a tree");
     let Set(known) = tree.declare::<Set<0>>().expect("a new name");
     let leaf = tree.get_or_create("/a/leaf").expect("room");
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        for thread in 0..2 {
-            let (tree, stop) = (&tree, &stop);
-            scope.spawn(move || {
-                // Relaxed: only ends the loop.
-                while !stop.load(Ordering::Relaxed) {
-                    let passing = tree.get_or_create(&format!("/k{thread}/one")).expect("room");
-                    passing.inc(known);
-                    passing.kill().expect("no children");
-                }
-            });
+    let paths = ["/k0/one", "/k1/one"];
+    let first_updates = paths.map(|path| {
+        let tree = &tree;
+        move || {
+            let passing = tree.get_or_create(path).expect("room");
+            passing.inc(known);
+            passing.kill().expect("no children");
         }
-        let failed = (0..FORKS).find(|_| {
-            !fork::in_a_fork(|| {
-                let work = || {
+    });
+    beside(&[&first_updates[0], &first_updates[1]], |_| {
+        until_met(FORKS, || {
+            let amid = Cell::new(false);
+            let met = fork::found_in_a_fork(|| {
+                let told = or_told(|| {
+                    // Created, and not updated yet.
+                    let fresh = |path: &&str| tree.get(path).is_some_and(|it| it.sum(known) == 0);
+                    amid.set(paths.iter().any(fresh));
                     let Set(again) = tree.declare::<Set<0>>().expect("known");
                     let Set(new) = tree.declare::<Set<1>>().expect("a new name");
                     let fresh = tree.get_or_create("/a/fresh").expect("room");
@@ -219,25 +194,20 @@ fn a_child_forked_in_first_updates_counts_stress() {
                     }
                     let above = tree.get("/a").expect("made with its child");
                     again == known && (above.sum(known), above.sum(new)) == (2, 4)
-                };
-                match catch_unwind(AssertUnwindSafe(work)) {
-                    Ok(right) => right,
-                    Err(why) => message(&*why).contains("was forked"),
-                }
-            })
+                })?;
+                Some(told || amid.get())
+            });
+            met.expect("the child fails, or does not end")
         });
-        // Relaxed: as above.
-        stop.store(true, Ordering::Relaxed);
-        assert_eq!(failed, None, "the fork whose child failed, or did not end");
     });
     assert_eq!((leaf.sum(known), tree.schema().metrics().len()), (0, 1), "only children changed");
 }
 
 /// Number of forks that a test waits for.
-const FORKS: usize = 14;
+const FORKS: u32 = 14;
 
 /// The same for the test whose children usually find a lock held, and wait for it for seconds.
-const FORKS_OF_FLUSHES: usize = 5;
+const FORKS_OF_FLUSHES: u32 = 5;
 
 fn message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
@@ -248,41 +218,40 @@ fn message(panic: &(dyn std::any::Any + Send)) -> String {
 /// was made by then, or makes its own, or is told that it cannot: it does not wait for that thread.
 #[test]
 fn a_child_forked_amid_data_has_some_stress() {
+    /// More than the thread reaches during a fork.
+    const GROUPS_A_FORK: u64 = 500;
     let _alone = alone();
     let tree = Tree::new(Schema::builder().build().expect("no names")).expect("a tree");
-    let stop = AtomicBool::new(false);
     let groups: Vec<Group> =
         (0..20_000).map(|n| tree.create(&format!("/{n}")).expect("room")).collect();
-    let next = AtomicU64::new(0);
-    let passed = thread::scope(|scope| {
-        scope.spawn(|| {
-            for group in &groups {
-                // Relaxed: only ends the loop; and any group will do.
-                if stop.load(Ordering::Relaxed) {
-                    return;
-                }
-                // Relaxed: as above.
-                next.fetch_add(1, Ordering::Relaxed);
-                group.data_or_init(|| String::from("the parent's")).expect("alive");
-            }
-        });
-        let passed = (0..100).all(|_| {
-            fork::in_a_fork(|| {
-                // Relaxed: only this thread is in the child.
-                let group = &groups[next.load(Ordering::Relaxed).saturating_sub(1) as usize];
+    let (next, end) = (AtomicU64::new(0), AtomicU64::new(0));
+    let sets = || {
+        // Relaxed, here and below: any group will do.
+        let n = next.load(Ordering::Relaxed);
+        if let Some(group) = groups.get(n as usize).filter(|_| n < end.load(Ordering::Relaxed)) {
+            next.store(n + 1, Ordering::Relaxed);
+            group.data_or_init(|| String::from("the parent's")).expect("alive");
+        }
+    };
+    beside(&[&sets], |_| {
+        until_met(20, || {
+            end.fetch_add(GROUPS_A_FORK, Ordering::Relaxed);
+            let met = fork::found_in_a_fork(|| {
+                // The first one before the parent has begun.
+                let begun = next.load(Ordering::Relaxed);
+                let group = &groups[begun.saturating_sub(1) as usize];
                 let make = || group.data_or_init(|| String::from("the child's"));
                 match catch_unwind(AssertUnwindSafe(make)) {
-                    Ok(Ok(data)) => ["the child's", "the parent's"].contains(&data.as_str()),
-                    Ok(Err(_)) => false,
-                    Err(panic) => message(&*panic).contains("exec first"),
+                    // The parent had begun with this one, and had not made it.
+                    Ok(Ok(data)) if *data == "the child's" => Some(begun > 0),
+                    Ok(Ok(data)) => (*data == "the parent's").then_some(false),
+                    Ok(Err(_)) => None,
+                    Err(panic) => message(&*panic).contains("exec first").then_some(true),
                 }
-            })
+            });
+            met.expect("a child's data is neither its own nor the parent's, or it waited")
         });
-        // Relaxed: as above.
-        stop.store(true, Ordering::Relaxed);
-        passed
     });
-    assert!(passed, "a child's data is neither its own nor the parent's, or it waited");
     let set = groups.iter().filter_map(Group::data::<String>);
     assert!(set.into_iter().all(|data| *data == "the parent's"));
 }
@@ -300,43 +269,29 @@ fn a_child_forked_amid_a_gauge_sets_it_stress() {
     let tree = Tree::new(schema.build().expect("good names")).expect("a tree");
     let group = tree.create("/acme").expect("room");
     let export = Export::new("app");
-    let stop = AtomicBool::new(false);
-    // Relaxed: only ends the loops.
-    let going = || !stop.load(Ordering::Relaxed);
-    let failed = thread::scope(|scope| {
-        scope.spawn(|| {
-            for n in (0..).take_while(|_| going()) {
-                group.set(depth, n);
-            }
-        });
-        let failed = (0..FORKS).find(|_| {
-            !fork::in_a_fork(|| {
+    let value = AtomicI64::new(0);
+    // Relaxed: one thread.
+    let sets = || group.set(depth, value.fetch_add(1, Ordering::Relaxed));
+    beside(&[&sets], |amid| {
+        until_met(FORKS, || {
+            let met = fork::found_in_a_fork(|| {
+                let amid = amid();
                 group.set(depth, -7);
-                group.sum(depth) == -7
-            })
+                (group.sum(depth) == -7).then_some(amid)
+            });
+            met.expect("the child fails, or does not end")
         });
-        scope.spawn(|| {
-            while going() {
-                export.write(&tree, &mut String::new()).expect("of memory");
-            }
-        });
-        let failed = failed.or_else(|| {
-            (FORKS..FORKS + FORKS_OF_FLUSHES).find(|_| {
-                !fork::in_a_fork(|| {
-                    let mut text = String::new();
-                    let scrape = || export.write(&tree, &mut text).is_ok();
-                    match catch_unwind(AssertUnwindSafe(scrape)) {
-                        Ok(right) => right && text.contains("depth"),
-                        Err(why) => message(&*why).contains("was forked"),
-                    }
-                })
-            })
-        });
-        // Relaxed: as above.
-        stop.store(true, Ordering::Relaxed);
-        failed
     });
-    assert_eq!(failed, None, "the fork whose child failed, or did not end");
+    let scrapes = || export.write(&tree, &mut String::new()).expect("of memory");
+    beside(&[&scrapes], |_| {
+        until_met(FORKS_OF_FLUSHES, || {
+            let met = fork::found_in_a_fork(|| {
+                let mut text = String::new();
+                or_told(|| export.write(&tree, &mut text).is_ok() && text.contains("depth"))
+            });
+            met.expect("the child fails, or does not end")
+        });
+    });
 }
 
 /// A waker that wakes nothing, and records that it was called.

@@ -29,15 +29,22 @@ mod block;
 mod books;
 #[path = "common/fork.rs"]
 #[expect(unsafe_code, reason = "forks")]
+#[expect(dead_code, reason = "each uses one of its two functions")]
 mod fork;
 #[path = "common/handler.rs"]
 #[expect(unsafe_code, reason = "handles signals")]
 mod handler;
+#[path = "../../../crates/submeter-percpu/tests/it/met.rs"]
+mod met;
+#[path = "../../../crates/submeter-percpu/tests/it/witness.rs"]
+#[expect(dead_code, reason = "shared with tests that Miri runs")]
+mod witness;
 
 use anywhere::Anywhere;
 use beside::beside;
 use books::{Books, books};
-use fork::in_a_fork;
+use fork::found_in_a_fork;
+use met::until_met;
 
 #[global_allocator]
 static HEAP: Exact<System> = Exact::new(System);
@@ -147,17 +154,17 @@ fn an_allocating_handler_is_exact_stress() {
 /// A forked child keeps books of its own while others allocate.
 #[test]
 fn a_forked_child_keeps_books_of_its_own() {
-    const FORKS: usize = 50;
     let (books, _alone) = books();
     let Books { tree, live, heap } = books;
     let [own, others] = ["/own", "/others"].map(|path| tree.create(path).expect("new"));
     let held = own.run(|| vec![0_u8; 5_000]);
     let allocates = || drop(others.run(|| black_box(vec![0_u8; 100])));
-    beside(&[&allocates, &allocates], || {
-        for fork in 0..FORKS {
+    beside(&[&allocates, &allocates], |amid| {
+        until_met(50, || {
             let mut entered = Some(own.enter());
             let mut before = Some(black_box(vec![0_u8; 1_000]));
-            let passed = in_a_fork(|| {
+            let met = found_in_a_fork(|| {
+                let amid = amid();
                 let more = black_box(vec![0_u8; 50]);
                 drop(before.take());
                 drop(entered.take());
@@ -168,13 +175,14 @@ fn a_forked_child_keeps_books_of_its_own() {
                 drop((more, there));
                 heap.flush();
                 assert_eq!((own.sum(live.bytes), new.sum(live.bytes)), (5_000, 0));
-                true
+                Some(amid)
             });
             drop(before);
             drop(entered);
             heap.flush();
-            assert_eq!((passed, own.sum(live.bytes)), (true, 5_000), "fork {fork}");
-        }
+            assert_eq!(own.sum(live.bytes), 5_000);
+            met.expect("the child")
+        });
     });
     drop(held);
     assert_eq!((books.of(&own), books.of(&others)), (0, 0));
@@ -185,7 +193,7 @@ fn a_forked_child_keeps_books_of_its_own() {
 #[test]
 fn a_forked_child_ends_its_parents_flush() {
     // A child waits for a quarter of a second before it gives up what a thread has left.
-    const FORKS: usize = 12;
+    const FORKS: u32 = 12;
     let (books, _alone) = books();
     let Books { tree, heap, .. } = books;
     let own = tree.create("/forks").expect("new");
@@ -196,19 +204,20 @@ fn a_forked_child_ends_its_parents_flush() {
         group.run(|| ());
         group.kill().expect("no children");
     };
-    beside(&[&flushes, &numbers], || {
-        for fork in 0..FORKS {
-            let passed = in_a_fork(|| {
+    beside(&[&flushes, &numbers], |amid| {
+        until_met(FORKS, || {
+            let met = found_in_a_fork(|| {
+                let amid = amid();
                 // SAFETY: asks for a signal that ends a child that hangs.
                 unsafe { libc::alarm(10) };
                 let block = own.run(|| black_box(vec![0_u8; 100]));
                 heap.flush();
                 drop(block);
                 heap.flush();
-                true
+                Some(amid)
             });
-            assert!(passed, "fork {fork}");
-        }
+            met.expect("the child")
+        });
     });
     books.must_balance();
 }

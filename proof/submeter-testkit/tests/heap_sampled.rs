@@ -32,12 +32,18 @@ mod fork;
 #[path = "common/handler.rs"]
 #[expect(unsafe_code, reason = "handles signals")]
 mod handler;
+#[path = "../../../crates/submeter-percpu/tests/it/met.rs"]
+mod met;
 #[path = "../../../crates/submeter-alloc/tests/common/samples.rs"]
 mod samples;
+#[path = "../../../crates/submeter-percpu/tests/it/witness.rs"]
+#[expect(dead_code, reason = "shared with tests that Miri runs")]
+mod witness;
 
 use anywhere::Anywhere;
 use beside::beside;
-use fork::in_a_fork;
+use fork::{found_in_a_fork, in_a_fork};
+use met::until_met;
 use samples::{Samples, samples};
 
 #[global_allocator]
@@ -176,17 +182,17 @@ fn aligned_blocks_are_known_to_the_byte() {
 /// A forked child estimates for itself while others are sampled.
 #[test]
 fn a_forked_child_estimates_for_itself() {
-    const FORKS: usize = 50;
     let (samples, _alone) = samples();
     let Samples { tree, live, heap } = samples;
     let [own, others] = ["/own", "/others"].map(|path| tree.create(path).expect("new"));
     let held = own.run(|| vec![0_u8; 50_000]);
     let allocates = || drop(others.run(|| black_box(vec![0_u8; 5_000])));
-    beside(&[&allocates, &allocates], || {
-        for fork in 0..FORKS {
+    beside(&[&allocates, &allocates], |amid| {
+        until_met(50, || {
             let mut entered = Some(own.enter());
             let mut before = Some(black_box(vec![0_u8; 10_000]));
-            let passed = in_a_fork(|| {
+            let met = found_in_a_fork(|| {
+                let amid = amid();
                 let more = black_box(vec![0_u8; 9_000]);
                 drop(before.take());
                 drop(entered.take());
@@ -204,14 +210,15 @@ fn a_forked_child_estimates_for_itself() {
                 drop((more, there, small));
                 heap.flush();
                 assert_eq!((new.sum(live.bytes), new.sum(live.samples)), (0, 0));
-                true
+                Some(amid)
             });
             drop(before);
             drop(entered);
             heap.flush();
             let own = own.sum(live.bytes);
-            assert!(passed && own >= 50_000, "fork {fork}, {own} bytes");
-        }
+            assert!(own >= 50_000, "{own} bytes");
+            met.expect("the child")
+        });
     });
     drop(held);
     assert_eq!(samples.of(&others), 0);

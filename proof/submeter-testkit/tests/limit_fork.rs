@@ -14,9 +14,15 @@ use submeter_sys::{Backend, probe};
 #[path = "common/fork.rs"]
 #[expect(unsafe_code, reason = "forks")]
 mod fork;
+#[path = "../../../crates/submeter-percpu/tests/it/met.rs"]
+mod met;
 #[path = "common/stop.rs"]
 mod stop;
+#[path = "../../../crates/submeter-percpu/tests/it/witness.rs"]
+#[expect(dead_code, reason = "shared with tests that Miri runs")]
+mod witness;
 
+use met::until_met;
 use stop::StopOnDrop;
 
 const THREADS: i64 = 2;
@@ -64,13 +70,15 @@ impl Shared {
         // Relaxed, both: a hint to fork at a different moment than the last time.
         let before = self.rounds.load(Ordering::Relaxed);
         let began = Instant::now();
-        while self.rounds.load(Ordering::Relaxed) == before && began.elapsed() < SOON {
+        while self.rounds.load(Ordering::Relaxed) == before {
+            assert!(began.elapsed() < SOON, "no stock moves");
             std::thread::yield_now();
         }
     }
 
-    /// Fills it in the child, where only this thread is left.
-    fn must_work(&self) {
+    /// Fills it in the child, where only this thread is left. Returns whether the fork came amid a
+    /// charge.
+    fn must_work(&self) -> bool {
         let (counter, limit) = (&self.counter, self.limit);
         let before = counter.sum();
         let noted = self.noted.load(Ordering::SeqCst);
@@ -89,6 +97,7 @@ impl Shared {
         assert_eq!(before, left, "the sum counted what was reserved, and no stock");
         counter.try_add(-granted).expect("never refused");
         assert_eq!(counter.sum(), left);
+        left > noted
     }
 }
 
@@ -110,14 +119,11 @@ fn a_child_forked_as_stock_moves_is_exact_stress() {
                 // Relaxed: only ends the loop.
                 scope.spawn(|| shared.move_stock(|| !stop.load(Ordering::Relaxed)));
             }
-            for round in 0..100 {
+            until_met(100, || {
                 shared.wait();
-                let passed = fork::in_a_fork(|| {
-                    shared.must_work();
-                    true
-                });
-                assert!(passed, "{backend:?}: the child failed in round {round}");
-            }
+                let met = fork::found_in_a_fork(|| Some(shared.must_work()));
+                met.unwrap_or_else(|| panic!("{backend:?}: the child failed"))
+            });
         });
     }
 }

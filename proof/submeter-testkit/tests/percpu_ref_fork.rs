@@ -12,12 +12,18 @@ use submeter_sys::{Backend, probe};
 #[path = "common/fork.rs"]
 #[expect(unsafe_code, reason = "forks")]
 mod fork;
+#[path = "../../../crates/submeter-percpu/tests/it/met.rs"]
+mod met;
 #[path = "common/pthread.rs"]
 #[expect(unsafe_code, reason = "a thread that the standard library does not know")]
 mod pthread;
 #[path = "common/stop.rs"]
 mod stop;
+#[path = "../../../crates/submeter-percpu/tests/it/witness.rs"]
+#[expect(dead_code, reason = "shared with tests that Miri runs")]
+mod witness;
 
+use met::until_met;
 use stop::StopOnDrop;
 
 /// Runs `test` on every backend that this machine supports.
@@ -70,14 +76,17 @@ fn percpu_ref_works_in_a_child_amid_kills_stress() {
                     switched.put();
                 }
             });
-            for round in 0..100 {
+            until_met(100, || {
                 switched.get();
-                let passed = fork::in_a_fork(|| {
-                    takes_over(&killed) && outlives(&switched) && its_own_work(area)
+                let met = fork::found_in_a_fork(|| {
+                    // Between a kill and the next life.
+                    let amid = killed.is_dying();
+                    let right = takes_over(&killed) && outlives(&switched) && its_own_work(area);
+                    right.then_some(amid)
                 });
-                assert!(passed, "the child failed in round {round}");
                 switched.put();
-            }
+                met.expect("the child")
+            });
         });
     });
 }

@@ -4,10 +4,9 @@
 //! another group. Its words stay. Number 0 means no owner and has no words.
 
 use std::io;
-use std::sync::atomic::{Ordering, fence};
 
 use once_cell::race::OnceBox;
-use submeter_percpu::{Area, Block};
+use submeter_percpu::{Area, Block, held};
 
 /// How many numbers there are, including 0: two bytes of the map, less the one for a probe.
 pub(crate) const OWNERS_MAX: usize = u16::MAX as usize;
@@ -24,12 +23,8 @@ pub(super) const KEPT_MAX: i64 = 64 << 10;
 static CHUNKS: [OnceBox<[OnceBox<Block>; CHUNK]>; OWNERS_MAX.div_ceil(CHUNK)] =
     [const { OnceBox::new() }; OWNERS_MAX.div_ceil(CHUNK)];
 
-/// The bytes of all blocks ever allocated, and of those freed: two words that only grow, because a
-/// sum over CPUs does not show a single moment. See [`sum`].
-const GAINED: usize = 0;
-const LOST: usize = 1;
-
-/// The same two for samples, only where blocks are [`sampled`](crate::sampled).
+/// Samples that began, and those that ended, beside the two words of [`held`]: only where blocks are
+/// [`sampled`](crate::sampled).
 const BEGUN: usize = 2;
 const ENDED: usize = 3;
 
@@ -44,13 +39,7 @@ fn words(owner: u32) -> Option<&'static Block> {
 #[inline]
 pub(crate) fn add(owner: u32, bytes: i64) {
     if let Some(words) = words(owner) {
-        let word = if bytes < 0 { LOST } else { GAINED };
-        if word == LOST {
-            // Release: pairs with the Acquire in `sum`. A reader that sees what a thread lost also
-            // sees what the same thread gained before, for example when a block grows.
-            fence(Ordering::Release);
-        }
-        words.add(word, bytes.wrapping_abs());
+        held::add(words, bytes);
     }
 }
 
@@ -83,45 +72,15 @@ pub(crate) fn make(owner: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// How often an owner's bytes are summed again while others allocate and free.
-const LOOKS: usize = 4;
-
-/// Returns the bytes of an owner's blocks: exact once the adds are over. Meanwhile it never misses
-/// a block that is in use throughout, so it is 0 only if there is none. The reason is that losses
-/// are read first, and each loss is counted after its gain: if the sum of gains is not larger when
-/// read later, it was not larger at the moment in between.
-///
-/// It may be too large by what is allocated and freed meanwhile, which may be any amount if this
-/// thread is preempted. If that was much, it sums again, a few times, and returns the smallest
-/// result.
+/// Returns the bytes of an owner's blocks, as [`held::sum`]: it is 0 only if there is none.
 pub(crate) fn sum(owner: u32) -> i64 {
-    let Some(words) = words(owner) else { return 0 };
-    let (mut lost, mut least) = (words.sum(LOST), i64::MAX);
-    for _ in 0..LOOKS {
-        // Acquire: pairs with the Release in `add`, and with whatever passes a block from the
-        // thread that gained it to the one that lost it. A reader that sees the loss sees the gain.
-        fence(Ordering::Acquire);
-        least = least.min(words.sum(GAINED).wrapping_sub(lost));
-        // Acquire: losses are read again only after the gains.
-        fence(Ordering::Acquire);
-        let now = words.sum(LOST);
-        if now.wrapping_sub(lost) <= KEPT_MAX {
-            break;
-        }
-        lost = now;
-    }
-    least
+    words(owner).map_or(0, |words| held::sum(words, KEPT_MAX))
 }
 
 /// Returns a lower bound of what an owner's blocks take, whatever others allocate and free
 /// meanwhile.
 pub(super) fn sum_at_least(owner: u32) -> i64 {
-    let Some(words) = words(owner) else { return 0 };
-    let gained = words.sum(GAINED);
-    // Acquire: pairs with the Release in `add`. Losses are read later, so a block gained and lost
-    // in between is taken off and never left.
-    fence(Ordering::Acquire);
-    gained.wrapping_sub(words.sum(LOST))
+    words(owner).map_or(0, held::sum_at_least)
 }
 
 /// Returns the bytes of all owners' blocks, from the words alone.

@@ -181,3 +181,35 @@ impl Overflows<crate::backend::packed::PackedWords> {
         self.packed.as_ref().map_or(1, crate::backend::packed::PackedWords::cpus)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Sequences that never commit.
+    struct Never;
+
+    impl CpuWords for Never {
+        fn add(&self, _: CpuWord, _: i64) -> bool {
+            false
+        }
+
+        fn sum(&self, _: CpuWord) -> i64 {
+            0
+        }
+    }
+
+    #[test]
+    fn a_read_is_as_wide_as_what_adds_in_flight_hide() {
+        let overflows = Overflows::<Never>::new(None);
+        let read = || {
+            let read = overflows.read(|| 3, 8);
+            (read.low(), read.high())
+        };
+        assert_eq!(read(), (0, 3));
+        let in_flight = overflows.begin();
+        assert_eq!(read(), (-7, 10));
+        drop(in_flight);
+        assert_eq!(read(), (0, 3));
+    }
+}

@@ -257,6 +257,13 @@ impl fmt::Debug for PercpuCounter {
 mod tests {
     use super::*;
 
+    #[test]
+    fn its_text_is_its_sum() {
+        let counter = PercpuCounter::new().expect("room");
+        counter.add(-3);
+        assert_eq!(format!("{counter:?}"), "PercpuCounter(-3)");
+    }
+
     /// Asserts that `read` and `compare` are consistent with `returned`.
     fn check(counter: &PercpuCounter, returned: i64) {
         let read = counter.read();

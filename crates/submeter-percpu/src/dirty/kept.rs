@@ -210,3 +210,49 @@ pub(crate) fn after_own_updates() {
     // machine orders the two, as for `count_since_opening` in `percpu_ref::switch`.
     fence(Ordering::Acquire);
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[test]
+    fn a_reader_looks_at_each_kept_line_once() {
+        let kept = KeptView::new(2);
+        kept.put(0, 1, 0, 0b101);
+        kept.put(1, 2, 3, 1 << 63);
+        kept.end(2);
+        let looked = RefCell::new(Vec::new());
+        let unread = kept.unread(
+            || 4,
+            |row, line| {
+                looked.borrow_mut().push((row, line));
+                assert!(looked.borrow().len() <= 3, "{looked:?}");
+                line != 2
+            },
+        );
+        assert_eq!(looked.take(), [(1, 0), (1, 2), (2, 255)]);
+        assert_eq!(unread.lines, 2, "of four, without two that are the same");
+        assert!(kept.holds(&unread));
+        kept.begin();
+        assert!(!kept.holds(&unread));
+        assert_eq!(kept.unread(|| 4, |_, _| true).lines, 4, "a flush is under way");
+    }
+
+    #[test]
+    fn a_reader_stops_at_eight_changed_lines() {
+        let kept = KeptView::new(1);
+        kept.put(0, 0, 0, u64::MAX);
+        kept.end(1);
+        let looked = RefCell::new(0);
+        let unread = kept.unread(
+            || 64,
+            |_, _| {
+                *looked.borrow_mut() += 1;
+                false
+            },
+        );
+        assert_eq!((unread.lines, looked.take()), (64, 8));
+    }
+}

@@ -169,3 +169,12 @@ fn numbers_wrap_around_at_32_bits() {
         }
     });
 }
+
+#[test]
+fn a_number_is_that_of_the_last_collection() {
+    let numbers = Numbers::default();
+    for begun in 0..3 {
+        assert_eq!((numbers.ask(), numbers.begun()), (begun, begun));
+        assert_eq!(numbers.begin(), begun + 1);
+    }
+}

@@ -319,3 +319,21 @@ impl<S: Slots> Switch<S> {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::raw::AreaSlots;
+    use super::*;
+
+    #[test]
+    fn a_kill_folds_whatever_mode_comes_amid_it() {
+        let area = crate::Area::common().expect("an area");
+        let switch = Switch::new(AreaSlots::new(area).expect("room"), false, false);
+        let (after, stopping) = switch.begin_kill(false).expect("alive");
+        let stopping = stopping.expect("it counted per CPU");
+        let late = switch.begin_atomic().expect("not folded yet");
+        switch.slots.barrier();
+        assert!((after | switch.finish(stopping)).last);
+        assert_eq!(switch.finish(late), After::default());
+    }
+}

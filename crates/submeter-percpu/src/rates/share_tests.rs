@@ -5,12 +5,27 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::bucket::Bucket;
+use super::node::TokenBucket;
 use super::path::take_all;
 use super::rate::Rate;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MS: u64 = 1_000_000;
 const SECOND_NS: u64 = 1_000 * MS;
+
+#[test]
+fn a_weight_is_in_range_and_read_as_it_was_set() {
+    let bucket = TokenBucket::new();
+    assert_eq!(bucket.weight(), None);
+    for weight in [Some(1), Some(10_000), None, Some(7)] {
+        bucket.set_weight(weight).expect("in range");
+        assert_eq!(bucket.weight(), weight);
+    }
+    for weight in [0, 10_001] {
+        assert!(bucket.set_weight(Some(weight)).is_err());
+        assert_eq!(bucket.weight(), Some(7));
+    }
+}
 
 /// A rate and the levels below it.
 struct Divided {

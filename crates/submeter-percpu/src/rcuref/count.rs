@@ -229,3 +229,28 @@ impl Count {
         self.0.load(Ordering::Relaxed).cast_unsigned()
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn unexpected(notice: Notice) {
+        panic!("told of misuse where there was none: {notice:?}");
+    }
+
+    /// A put came between the increment of the get that pins the count and its exchange.
+    #[test]
+    fn rcuref_pin_leaves_what_fell_below_the_zone() {
+        let count = Count::at(MAXREF);
+        count.pin(MAXREF + 1, unexpected);
+        assert_eq!(count.word(), MAXREF);
+    }
+
+    #[test]
+    fn rcuref_the_lowest_released_word_is_dead() {
+        let (count, told) = (Count::at(RELEASED), std::cell::Cell::new(None));
+        assert!(!count.put_slow(|notice| told.set(Some(notice))));
+        assert_eq!(told.take(), Some(Notice::ExcessPuts(DEAD - RELEASED)));
+        assert_eq!(count.word(), DEAD);
+    }
+}

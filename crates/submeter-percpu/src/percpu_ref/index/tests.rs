@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use proptest::prelude::*;
 
-use super::{Index, PLACES_KEPT, PLACES_MIN};
+use super::{Index, IndexPlace, PLACES_KEPT, PLACES_MIN};
 use crate::rcuref::pin;
 use crate::stop::StopOnDrop;
 use crate::witness::Witness;
@@ -109,6 +109,40 @@ fn a_table_does_not_grow_by_what_comes_and_goes() {
         assert!(index.insert(objects.0[object], pointer, &guard, is).is_none());
         assert!(index.remove(objects.0[object], &guard, is).is_some());
         assert_eq!(places(&index), PLACES_MIN);
+    }
+}
+
+#[test]
+fn a_table_shrinks_with_what_is_removed() {
+    let (index, guard) = (Index::new(), pin());
+    let objects = Objects((0..OBJECTS).map(|object| object.wrapping_mul(0x9E37_79B9)).collect());
+    let is = |pointer| move |found| found == pointer;
+    for object in 0..OBJECTS {
+        let pointer = objects.pointer(object);
+        assert!(index.insert(objects.0[object], pointer, &guard, is(pointer)).is_none());
+    }
+    for object in 1..OBJECTS {
+        let pointer = objects.pointer(object);
+        assert!(index.remove(objects.0[object], &guard, is(pointer)).is_some());
+    }
+    assert!(places(&index) <= PLACES_KEPT, "{} for one object", places(&index));
+}
+
+/// A search for what is missing ends at a place that was never used.
+#[test]
+fn a_quarter_of_a_table_is_never_used() {
+    let (index, guard) = (Index::new(), pin());
+    let objects = Objects((0..OBJECTS).map(|object| object.wrapping_mul(0x9E37_79B9)).collect());
+    for object in 0..OBJECTS {
+        let pointer = objects.pointer(object);
+        assert!(
+            index.insert(objects.0[object], pointer, &guard, |found| found == pointer).is_none()
+        );
+        // Relaxed: one thread.
+        let is_unused = |place: &&IndexPlace<usize>| place.hash.load(Ordering::Relaxed) == 0;
+        let table = index.table.peek(&guard).expect("it has an object");
+        let unused = table.places.iter().filter(is_unused).count();
+        assert!(unused >= table.places.len() / 4, "{unused} of {}", table.places.len());
     }
 }
 
