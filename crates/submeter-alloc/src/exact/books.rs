@@ -2,8 +2,8 @@
 //!
 //! A thread that works for a group accumulates what the group's blocks gain and lose on it in two
 //! words of its own, and posts the sum when it leaves the group. Blocks of other groups that it
-//! frees are taken off those groups' words at once: that is a twentieth of what such a block costs,
-//! most of which is the transfer of its lines between CPUs.
+//! frees are taken off those groups' words at once: that is little of what such a block costs, most
+//! of which is the transfer of its lines between CPUs.
 
 use std::cell::Cell;
 use std::hint::black_box;
