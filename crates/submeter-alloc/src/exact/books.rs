@@ -106,6 +106,7 @@ pub(crate) fn count(owner: u32, bytes: i64) {
 }
 
 /// Posts what the calling thread keeps, and makes it work for `owner`.
+#[inline]
 pub(crate) fn works_for(owner: u32) {
     let _ = HERE.try_with(|here| {
         let was = here.keeps.replace(SWITCHES);
