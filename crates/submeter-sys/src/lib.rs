@@ -66,7 +66,7 @@ mod own_word;
 
 pub use barrier::Barrier;
 pub use cpu_rows::CpuRows;
-pub use own_word::add_to_own;
+pub use own_word::take_from_own;
 pub use probe::{Backend, Probe, SelfTest, probe};
 pub use row_hint::{ResolvedHint, RowHint, locked_rows, set_thread_number, thread_number};
 pub use rseq::{AddOutcome, Exit, Gated, Rseq};

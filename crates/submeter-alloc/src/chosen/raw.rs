@@ -5,7 +5,7 @@ use std::alloc::{GlobalAlloc, Layout};
 use std::ptr::null_mut;
 
 use super::{Rung, chosen};
-use crate::exact::{Exact, SIZE_MAX, fit};
+use crate::exact::{Exact, SIZE_MAX, disown, fit};
 use crate::sampled::Sampled;
 
 /// An allocator that becomes a [`Sampled`] or an [`Exact`] when one of their `Heap`s is started,
@@ -99,6 +99,21 @@ unsafe fn realloc(rung: impl GlobalAlloc, block: *mut u8, layout: Layout, size: 
     unsafe { rung.realloc(block, layout, size) }
 }
 
+/// Returns a new block that no rung made. If a rung was chosen meanwhile, a block of another thread
+/// may have had an owner there and left it in the map. That thread had seen the choice, so this one
+/// sees it now.
+///
+/// # Safety
+/// 1. The block is null, or was made with `fit` for this size. 2. Only the caller uses it.
+#[inline(always)]
+unsafe fn unowned(block: *mut u8, size: usize) -> *mut u8 {
+    if chosen() == Some(Rung::Exact) {
+        // SAFETY: 1 and 2. The caller's promises.
+        unsafe { disown(block, size) };
+    }
+    block
+}
+
 // SAFETY: 1. Every block is one of `inner`, made with `fit` of its layout and freed with the same,
 // whether a rung was chosen or not; or a rung made it differently, and that same rung frees it,
 // because no other is ever chosen. 2. Nothing unwinds, and nothing re-enters: as for the rungs.
@@ -109,7 +124,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Chosen<A> {
         // SAFETY: 1. The caller's promise is for the same method.
         unsafe {
             match chosen() {
-                None => below.alloc(layout),
+                None => unowned(below.alloc(layout), layout.size()),
                 Some(Rung::Sampled) => alloc(Sampled::new(below), layout),
                 Some(Rung::Exact) => alloc(Exact::new(below), layout),
             }
@@ -135,7 +150,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Chosen<A> {
         // SAFETY: 1. The caller's promise is for the same method.
         unsafe {
             match chosen() {
-                None => below.alloc_zeroed(layout),
+                None => unowned(below.alloc_zeroed(layout), layout.size()),
                 Some(Rung::Sampled) => alloc_zeroed(Sampled::new(below), layout),
                 Some(Rung::Exact) => alloc_zeroed(Exact::new(below), layout),
             }
@@ -148,7 +163,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Chosen<A> {
         // SAFETY: 1. The caller's promise is for the same method.
         unsafe {
             match chosen() {
-                None => below.realloc(block, layout, size),
+                None => unowned(below.realloc(block, layout, size), size),
                 Some(Rung::Sampled) => realloc(Sampled::new(below), block, layout, size),
                 Some(Rung::Exact) => realloc(Exact::new(below), block, layout, size),
             }
@@ -204,10 +219,12 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Fitting<'_, A> {
 #[cfg(test)]
 mod tests {
     use std::alloc::System;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+    use std::sync::{Mutex, PoisonError};
 
     use super::super::CHOSEN;
     use super::*;
+    use crate::exact::{books, owners};
 
     /// An allocator that takes a block back only with the layout it was requested with.
     struct Strict;
@@ -258,7 +275,10 @@ mod tests {
         }
     }
 
-    /// Relaxed: no other test of this process has a `Chosen`.
+    /// Held by the test that chooses: the process has one choice.
+    static CHOOSES: Mutex<()> = Mutex::new(());
+
+    /// Relaxed: only the thread that holds `CHOOSES` has a `Chosen`.
     fn on(rung: Option<Rung>) {
         CHOSEN.store(rung.map_or(0, |rung| rung as u8), Ordering::Relaxed);
         assert_eq!(chosen(), rung);
@@ -268,6 +288,7 @@ mod tests {
     #[test]
     fn a_block_goes_back_as_it_was_asked_for() {
         static HEAP: Chosen<Strict> = Chosen::new(Strict);
+        let _chooses = CHOOSES.lock().unwrap_or_else(PoisonError::into_inner);
         let layouts = [(1, 1), (15, 8), (16, 16), (17, 1), (100, 64), (9_000, 8), (70_000, 4_096)];
         let rungs = [None, Some(Rung::Sampled), Some(Rung::Exact)];
         let choices = rungs.map(|to| [(None, to), (to, to)]);
@@ -305,5 +326,91 @@ mod tests {
 
     fn layout_of(size: usize) -> Layout {
         Layout::from_size_align(size, 1).expect("valid")
+    }
+
+    #[repr(align(16))]
+    struct Place([AtomicU8; 64]);
+
+    static PLACES: [Place; 2] = [const { Place([const { AtomicU8::new(0) }; 64]) }; 2];
+
+    /// An allocator of one block at a time, which is in the first place until it is resized.
+    struct Twice;
+
+    // SAFETY: 1. The test has one block, of at most 64 bytes, aligned to at most 16. 2. It reads
+    // nothing of it. 3. Nothing unwinds.
+    unsafe impl GlobalAlloc for Twice {
+        unsafe fn alloc(&self, _: Layout) -> *mut u8 {
+            PLACES[0].0.as_ptr().cast_mut().cast()
+        }
+
+        unsafe fn dealloc(&self, _: *mut u8, _: Layout) {}
+
+        unsafe fn realloc(&self, _: *mut u8, _: Layout, _: usize) -> *mut u8 {
+            PLACES[1].0.as_ptr().cast_mut().cast()
+        }
+    }
+
+    const OWNER: u32 = 60_000;
+
+    /// Makes the choice, and leaves the traces of an owner's block in both places.
+    fn choose_and_leave() {
+        on(Some(Rung::Exact));
+        books::works_for(OWNER);
+        let heap = Exact::new(Twice);
+        // SAFETY: 1. No size is 0, and the block is freed once, with its layout.
+        unsafe {
+            let block = heap.alloc(layout_of(64));
+            let block = heap.realloc(block, layout_of(64), 63);
+            heap.dealloc(block, layout_of(63));
+        }
+        books::works_for(0);
+    }
+
+    /// The same, each of whose calls is interrupted by that.
+    struct Interrupted;
+
+    // SAFETY: 1 to 3. As for `Twice`: what interrupts a call has freed its block.
+    unsafe impl GlobalAlloc for Interrupted {
+        unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+            choose_and_leave();
+            // SAFETY: 1. The caller's promise.
+            unsafe { Twice.alloc(layout) }
+        }
+
+        unsafe fn dealloc(&self, _: *mut u8, _: Layout) {}
+
+        unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+            choose_and_leave();
+            // SAFETY: 1. The caller's promise.
+            unsafe { Twice.realloc(block, layout, size) }
+        }
+    }
+
+    /// A block without an owner is nobody's, even if another's was there when it was being made,
+    /// on a thread that had not seen the choice.
+    #[test]
+    fn a_block_made_amid_the_choice_is_nobodys() {
+        let _chooses = CHOOSES.lock().unwrap_or_else(PoisonError::into_inner);
+        owners::make(OWNER).expect("memory");
+        let heap = Chosen::new(Interrupted);
+        for (before, resized) in [(None, false), (Some(Rung::Exact), false), (None, true)] {
+            // SAFETY: 1. No size is 0, and each block is freed once, with its layout.
+            unsafe {
+                on(before);
+                let block = heap.alloc(layout_of(64));
+                if resized {
+                    on(before);
+                    let block = heap.realloc(block, layout_of(64), 63);
+                    heap.dealloc(block, layout_of(63));
+                    // The choice was seen before this one.
+                    let block = heap.realloc(heap.alloc(layout_of(64)), layout_of(64), 63);
+                    heap.dealloc(block, layout_of(63));
+                } else {
+                    heap.dealloc(block, layout_of(64));
+                }
+            }
+            assert_eq!(owners::sum(OWNER), 0, "{before:?}, {resized}");
+        }
+        on(None);
     }
 }

@@ -1,36 +1,61 @@
 //! What is counted when a block is allocated, freed or resized.
 //!
-//! A thread that works for a group accumulates what it adds to the group's blocks in a word of its
-//! own, and posts the sum when it leaves the group. Blocks of other groups that it frees are taken
-//! off those groups' words at once.
+//! A thread that works for a group accumulates what the group's blocks gain and lose on it in two
+//! words of its own, and posts the sum when it leaves the group. Blocks of other groups that it
+//! frees are taken off those groups' words at once: that is little of what such a block costs, most
+//! of which is the transfer of its lines between CPUs.
 
 use std::cell::Cell;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicI64, Ordering, compiler_fence};
 
-use submeter_sys::add_to_own;
+use submeter_sys::take_from_own;
 
 use super::owners::{self, KEPT_MAX};
 
 struct Here {
     /// The owner of what this thread allocates; 0 outside all groups.
     owner: Cell<u32>,
-    /// The owner that `kept` belongs to: the same, or [`SWITCHES`] while the two are being changed.
-    /// A signal handler that runs then finds that nothing can be kept, and leaves `kept` alone.
+    /// The owner whose bytes are kept: the same, or [`SWITCHES`] while the two are being changed. A
+    /// signal handler that runs then finds that nothing can be kept, and leaves the words alone.
     keeps: Cell<u32>,
-    /// The bytes that its blocks gained on this thread. Each addition is one step that no handler
-    /// can split: a handler that switches between two steps leaves the same owner behind, and
-    /// nothing kept.
-    kept: AtomicI64,
+    /// How many bytes its blocks may still gain, and lose, on this thread before both are posted:
+    /// two words, so that the subtraction itself tells when that is. Each is one step that no
+    /// handler can split: a handler that switches between two steps leaves the same owner behind,
+    /// and nothing kept.
+    gains_left: AtomicI64,
+    losses_left: AtomicI64,
+}
+
+impl Here {
+    /// Returns what its blocks gained on balance.
+    fn kept(&self) -> i64 {
+        // Relaxed, here and below: only this thread uses it, and no handler while it switches.
+        self.losses_left.load(Ordering::Relaxed) - self.gains_left.load(Ordering::Relaxed)
+    }
+
+    fn take_kept(&self) -> i64 {
+        let kept = self.kept();
+        // Relaxed: as above.
+        self.gains_left.store(KEPT_MAX, Ordering::Relaxed);
+        self.losses_left.store(KEPT_MAX, Ordering::Relaxed);
+        kept
+    }
 }
 
 /// Not the owner of any block: larger than all of them.
-const SWITCHES: u32 = u32::MAX;
+pub(super) const SWITCHES: u32 = u32::MAX;
 
 thread_local! {
     /// Constant and without a destructor, like the words of [`Metered`](crate::Metered).
-    static HERE: Here =
-        const { Here { owner: Cell::new(0), keeps: Cell::new(0), kept: AtomicI64::new(0) } };
+    static HERE: Here = const {
+        Here {
+            owner: Cell::new(0),
+            keeps: Cell::new(0),
+            gains_left: AtomicI64::new(KEPT_MAX),
+            losses_left: AtomicI64::new(KEPT_MAX),
+        }
+    };
 }
 
 const _: () = assert!(!std::mem::needs_drop::<Here>());
@@ -42,16 +67,16 @@ pub(crate) fn current() -> u32 {
     HERE.try_with(|here| here.owner.get()).unwrap_or(0)
 }
 
-/// Returns the owner whose bytes the calling thread keeps, 0 outside all groups. Returns `None` in
-/// a handler that interrupts a switch.
+/// Returns the owner whose bytes the calling thread keeps, 0 outside all groups, and [`SWITCHES`]
+/// in a handler that interrupts a switch.
 #[inline(always)]
-pub(crate) fn keeps() -> Option<u32> {
-    HERE.try_with(|here| here.keeps.get()).ok().filter(|&owner| owner != SWITCHES)
+pub(super) fn keeps() -> u32 {
+    HERE.try_with(|here| here.keeps.get()).unwrap_or(0)
 }
 
 /// Returns whether the calling thread keeps bytes of this owner, which is not 0.
 #[inline(always)]
-pub(crate) fn keeps_of(owner: u32) -> bool {
+pub(super) fn keeps_of(owner: u32) -> bool {
     HERE.try_with(|here| here.keeps.get() == owner).unwrap_or(false)
 }
 
@@ -59,31 +84,29 @@ pub(crate) fn keeps_of(owner: u32) -> bool {
 /// accumulated to be [`posted`]. Posting is left to the caller, because cold code lengthens the
 /// allocation path.
 #[inline(always)]
-pub(crate) fn gain(size: usize) -> bool {
-    keep(size as i64) > KEPT_MAX
+pub(super) fn gain(size: usize) -> bool {
+    HERE.try_with(|here| take_from_own(&here.gains_left, size as i64)).unwrap_or(false)
 }
 
 /// The same as [`gain`], for a block that is freed.
 #[inline(always)]
-pub(crate) fn lose(size: usize) -> bool {
-    keep(-(size as i64)) < -KEPT_MAX
-}
-
-#[inline(always)]
-fn keep(bytes: i64) -> i64 {
-    HERE.try_with(|here| add_to_own(&here.kept, bytes)).unwrap_or(0)
+pub(super) fn lose(size: usize) -> bool {
+    HERE.try_with(|here| take_from_own(&here.losses_left, size as i64)).unwrap_or(false)
 }
 
 /// Counts bytes for any owner.
 pub(crate) fn count(owner: u32, bytes: i64) {
     if !keeps_of(owner) {
-        owners::add(owner, bytes);
-    } else if keep(bytes).unsigned_abs() > KEPT_MAX.unsigned_abs() {
+        return owners::add(owner, bytes);
+    }
+    let size = bytes.unsigned_abs() as usize;
+    if if bytes < 0 { lose(size) } else { gain(size) } {
         posted();
     }
 }
 
 /// Posts what the calling thread keeps, and makes it work for `owner`.
+#[inline]
 pub(crate) fn works_for(owner: u32) {
     let _ = HERE.try_with(|here| {
         let was = here.keeps.replace(SWITCHES);
@@ -96,9 +119,7 @@ pub(crate) fn works_for(owner: u32) {
         // SeqCst, here and below: for handlers on this thread, which see the words in this order.
         // It emits no instruction.
         compiler_fence(Ordering::SeqCst);
-        // Relaxed, here and below: only this thread uses it, and no handler while it switches.
-        let kept = here.kept.load(Ordering::Relaxed);
-        here.kept.store(0, Ordering::Relaxed);
+        let kept = here.take_kept();
         if kept != 0 {
             owners::add(was, kept);
         }
@@ -137,8 +158,7 @@ pub(crate) fn is_linked() -> bool {
     let owner = current();
     works_for(owners::PROBE);
     let block = black_box(Box::new(black_box([0_u8; 64])));
-    // Relaxed: as above.
-    let kept = HERE.try_with(|here| here.kept.load(Ordering::Relaxed)).unwrap_or(0);
+    let kept = HERE.try_with(Here::kept).unwrap_or(0);
     drop(block);
     works_for(owner);
     kept == 64

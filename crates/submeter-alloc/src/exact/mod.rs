@@ -21,10 +21,10 @@
 //! Sizes are those that the program asked for.
 //!
 //! # What it costs
-//! - **A block**: its owner is stored beside the heap when it is allocated and looked up when it is
-//!   freed, and each time a word of the thread changes. If a thread of another group frees it, a
-//!   word of the running CPU changes instead. A block without an owner costs one lookup in the map
-//!   when it is freed.
+//! - **A block**: its owner is compared with what lies beside the heap when it is allocated, and
+//!   stored there if it is another one; it is looked up when the block is freed; and each time a
+//!   word of the thread changes. If a thread of another group frees it, a word of the running CPU
+//!   changes instead. A block without an owner costs the two lookups.
 //! - **Memory**: one byte for each 16 of the heap, wherever blocks with owners lie: 6.25 %. Blocks
 //!   of less than 16 bytes take 16, which is what glibc gives them anyway, and twice what mimalloc
 //!   and jemalloc use for 8. Beyond 254 owners, each further owner's block of 16 bytes takes 32 (24
@@ -75,4 +75,4 @@ pub use heap::{Balance, Heap};
 pub use limit::{OrOver, OrOverHeap, OverLimit, admit, check};
 pub use numbers::NoNumber;
 pub use raw::Exact;
-pub(crate) use raw::{SIZE_MAX, fit};
+pub(crate) use raw::{SIZE_MAX, disown, fit};

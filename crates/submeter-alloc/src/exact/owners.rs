@@ -36,7 +36,9 @@ fn words(owner: u32) -> Option<&'static Block> {
 
 /// Adds to an owner's words. It creates none, which would allocate: that happened before a block
 /// had the number. The probe has none.
-#[inline]
+///
+/// Never inlined: most switches have nothing to add, and would save its registers.
+#[inline(never)]
 pub(crate) fn add(owner: u32, bytes: i64) {
     if let Some(words) = words(owner) {
         held::add(words, bytes);

@@ -6,11 +6,14 @@
 //! the map bytes of its first granules are its own for as long as it lives: one byte for a block of
 //! at most 16 bytes, two for all others. Nothing is added to a block, and no power of two is pushed
 //! into the next size class. An owner that one byte cannot name is stored behind the block instead.
-//! A block without an owner has zeroes in the map. An owned block leaves zeroes there when it is
-//! freed, so a block without an owner writes nothing.
+//!
+//! The bytes stay as they are when the block is freed, and are compared when the next is allocated
+//! there. If that has the same owner nothing is written, so the lines of the map are shared by a
+//! thread that allocates and one that frees. A block without an owner has zeroes in the map.
 #![allow(unsafe_code, reason = "an allocator is unsafe to implement")]
 
 use std::alloc::{GlobalAlloc, Layout};
+use std::hint::black_box;
 use std::ptr::{NonNull, null_mut};
 
 use super::books;
@@ -31,15 +34,22 @@ const GRANULES: usize = 1 << (REGION_BITS - GRANULE_BITS);
 
 const _: () = assert!(GRANULES - 1 + size_of::<u16>() <= LEAF);
 
-const REGIONS: usize = 1 << (ADDRESS_BITS - REGION_BITS);
+/// One more than there are: for a power of two the compiler would look at the bits of an address
+/// instead of comparing its region, which takes two more instructions.
+const REGIONS: usize = (1 << (ADDRESS_BITS - REGION_BITS)) + 1;
 
 /// A larger size is not a valid layout once it is aligned to a granule.
 pub(crate) const SIZE_MAX: usize = isize::MAX as usize - (GRANULE - 1);
 
+/// Larger sizes are rare. A comparison with a smaller number takes one instruction.
+const USUAL: usize = 1 << 30;
+
+const _: () = assert!(USUAL <= SIZE_MAX);
+
 /// Stands for an owner stored behind the block.
 const BEHIND: u32 = u8::MAX as u32;
 
-const _: () = assert!(OWNERS_MAX <= u16::MAX as usize + 1);
+const _: () = assert!(OWNERS_MAX <= u16::MAX as usize);
 
 static LEAVES: [Leaf<[u8; LEAF]>; REGIONS] = [const { Leaf::new() }; REGIONS];
 
@@ -86,17 +96,37 @@ fn fit_size(layout: Layout, size: usize) -> Layout {
 }
 
 /// Returns the map entry with a block's owner. `None` if its region has no leaf: the block has no
-/// owner.
+/// owner. Also `None` for null, which an allocation would otherwise have to test for.
 #[inline(always)]
 fn entry(block: *mut u8) -> Option<NonNull<u8>> {
-    let address = block.addr();
+    let before = before(block);
+    if usize::BITS == 32 && block.is_null() {
+        // There the last region ends where addresses do.
+        return None;
+    }
     // A leaf that was used for this address before is visible because of the ordering with which
     // the inner allocator passes a block from thread to thread.
-    let leaf = LEAVES.get(address >> REGION_BITS)?.get()?;
-    let granule = (address >> GRANULE_BITS) & (GRANULES - 1);
+    let leaf = LEAVES.get(before >> REGION_BITS)?.get()?;
+    let granule = (before >> GRANULE_BITS) & (GRANULES - 1);
     // SAFETY: 1. `granule` is below the granules of a region, which is the length of the leaf less
     // one.
     Some(unsafe { leaf.cast::<u8>().add(granule) })
+}
+
+/// Returns the address of the byte before a block, by which the map is indexed. Blocks are aligned
+/// to a granule, so each still has a granule of its own; for null, it lies beyond the last region.
+#[inline(always)]
+fn before(block: *mut u8) -> usize {
+    block.addr().wrapping_sub(1)
+}
+
+/// The same as [`entry`], and makes the leaf. Returns `None` for null, and if memory is short.
+#[inline(never)]
+fn entry_or_grow(block: *mut u8) -> Option<NonNull<u8>> {
+    entry(block).or_else(|| {
+        LEAVES.get(before(block) >> REGION_BITS)?.make()?;
+        entry(block)
+    })
 }
 
 /// Writes a block's owner, 0 for none.
@@ -119,7 +149,8 @@ unsafe fn write(at: NonNull<u8>, size: usize, owner: u32) {
     }
 }
 
-/// Reads a block's owner, or [`BEHIND`] if a narrow block has its owner behind it.
+/// Reads a block's owner, or [`BEHIND`] if a narrow block has its owner behind it. For a new block
+/// it is what earlier blocks left.
 ///
 /// # Safety
 /// As for [`write`].
@@ -128,6 +159,24 @@ unsafe fn read(at: NonNull<u8>, size: usize) -> u32 {
     // SAFETY: 1 and 2. As in `write`. A leaf made after the block has zeroes there.
     unsafe {
         if is_narrow(size) { at.read().into() } else { at.cast::<u16>().read_unaligned().into() }
+    }
+}
+
+/// Records that a new block has no owner.
+///
+/// # Safety
+/// 1. `block` is null, or one of `size` bytes, made with `fit` of its layout. 2. Only the caller
+///    uses it.
+#[inline(never)]
+pub(crate) unsafe fn disown(block: *mut u8, size: usize) {
+    if let Some(at) = entry(block) {
+        // SAFETY: 1 and 2. The caller's promises.
+        unsafe {
+            // What is not written takes no memory for the map.
+            if read(at, size) != 0 {
+                write(at, size, 0);
+            }
+        }
     }
 }
 
@@ -150,56 +199,80 @@ impl<A> Exact<A> {
 }
 
 impl<A: GlobalAlloc> Exact<A> {
-    /// Makes the leaf for a block's region, and returns the block's entry, or `None` if memory is
-    /// short.
-    #[cold]
-    #[inline(never)]
-    fn grow(block: *mut u8) -> Option<NonNull<u8>> {
-        LEAVES.get(block.addr() >> REGION_BITS)?.make()?;
-        entry(block)
-    }
-
     /// # Safety
     /// 1. The layout is not of size 0.
     #[inline(always)]
-    unsafe fn bare(&self, layout: Layout, zeroed: bool) -> *mut u8 {
+    unsafe fn bare<const ZEROED: bool>(&self, layout: Layout) -> *mut u8 {
         // SAFETY: 1. The caller's promise.
-        unsafe { if zeroed { self.inner.alloc_zeroed(layout) } else { self.inner.alloc(layout) } }
+        unsafe { if ZEROED { self.inner.alloc_zeroed(layout) } else { self.inner.alloc(layout) } }
     }
 
-    /// Allocates for the group that the thread works for.
+    /// Allocates for the group that the thread works for. The rarer cases are functions of their
+    /// own: in one with this, each block would pay for the stack frame that they need.
     ///
     /// # Safety
     /// 1. The layout is not of size 0.
     #[inline(always)]
-    unsafe fn make(&self, layout: Layout, zeroed: bool) -> *mut u8 {
+    unsafe fn make<const ZEROED: bool>(&self, layout: Layout) -> *mut u8 {
         const LEAST: usize = GRANULE + 1;
         let size = layout.size();
-        // One comparison for sizes that are neither narrow nor too large.
-        if size.wrapping_sub(LEAST) > SIZE_MAX - LEAST {
+        if layout.align() > GRANULE {
             // SAFETY: 1. The caller's promise.
-            return unsafe { self.make_narrow(layout, zeroed) };
+            return unsafe { self.make_unusual::<ZEROED>(layout) };
         }
-        // SAFETY: 1. The size is not 0, and is what `fit` would request; the block is new.
-        unsafe { self.note(self.bare(fit_size(layout, size), zeroed), size) }
+        // One comparison for sizes that are neither narrow nor unusual.
+        if size.wrapping_sub(LEAST) > USUAL - LEAST {
+            // SAFETY: 1. The caller's promise.
+            return unsafe { self.make_narrow::<ZEROED>(size) };
+        }
+        // SAFETY: 1. 16 is a power of two, and a size up to `USUAL` can be rounded up to it. 2. It
+        // is not 0, and is what `fit` would request; the block is new.
+        unsafe {
+            let usual = Layout::from_size_align_unchecked(size, GRANULE);
+            Self::note(self.bare::<ZEROED>(usual), size)
+        }
     }
 
-    /// Allocates a narrow block; returns null if the size is too large.
+    /// Allocates a narrow block, or a large one, of at most a granule's alignment.
+    ///
+    /// # Safety
+    /// 1. The size is not 0, and that of a valid layout.
+    #[inline(never)]
+    unsafe fn make_narrow<const ZEROED: bool>(&self, size: usize) -> *mut u8 {
+        if !is_narrow(size) || books::current() >= BEHIND {
+            // SAFETY: 1. The caller's promise: any size of a valid layout can have this alignment.
+            // 2. It is not 0.
+            return unsafe {
+                self.make_unusual::<ZEROED>(Layout::from_size_align_unchecked(size, 1))
+            };
+        }
+        // SAFETY: 1. 16 is a power of two. 2. It is not 0, and is what `fit` would request; the
+        // block is new.
+        unsafe {
+            let narrow = Layout::from_size_align_unchecked(GRANULE, GRANULE);
+            Self::note(self.bare::<ZEROED>(narrow), size)
+        }
+    }
+
+    /// Allocates a block of any size and alignment; returns null if the size is too large.
     ///
     /// # Safety
     /// 1. The layout is not of size 0.
+    #[cold]
     #[inline(never)]
-    unsafe fn make_narrow(&self, layout: Layout, zeroed: bool) -> *mut u8 {
-        if !is_narrow(layout.size()) {
+    unsafe fn make_unusual<const ZEROED: bool>(&self, layout: Layout) -> *mut u8 {
+        let (size, owner) = (layout.size(), books::current());
+        if size > SIZE_MAX {
             return null_mut();
         }
-        let owner = books::current();
-        if owner >= BEHIND {
-            // SAFETY: 1. The caller's promise.
-            return unsafe { self.make_behind(layout, owner, zeroed) };
+        // SAFETY: 1. The caller's promise. 2. `fit` makes no size of 0, and the block is new.
+        unsafe {
+            if is_narrow(size) && owner >= BEHIND {
+                self.make_behind::<ZEROED>(layout, owner)
+            } else {
+                Self::note(self.bare::<ZEROED>(fit(layout)), size)
+            }
         }
-        // SAFETY: 1. `fit` makes no size of 0, and the block is new.
-        unsafe { self.note(self.bare(fit(layout), zeroed), layout.size()) }
     }
 
     /// Records a new block's owner, counts the block and returns it.
@@ -208,54 +281,27 @@ impl<A: GlobalAlloc> Exact<A> {
     /// 1. `block` is null, or one of `inner`, made with what `fit` requests for a block of `size`,
     ///    and not returned to anyone yet.
     #[inline(always)]
-    unsafe fn note(&self, block: *mut u8, size: usize) -> *mut u8 {
+    unsafe fn note(block: *mut u8, size: usize) -> *mut u8 {
         // Read after the allocation, so that no register has to be saved for it.
-        let owner = match books::keeps() {
-            _ if block.is_null() => return block,
-            Some(0) => return block,
-            Some(owner) if !is_narrow(size) || owner < BEHIND => owner,
-            // SAFETY: 1. The caller's promise.
-            _ => return unsafe { self.note_slowly(block, size) },
-        };
+        let owner = books::keeps();
         let Some(at) = entry(block) else {
-            // SAFETY: 1. As above.
-            return unsafe { self.note_slowly(block, size) };
+            // SAFETY: 1. The caller's promise.
+            return if owner == 0 { block } else { unsafe { note_slowly(block, size) } };
         };
+        if owner >= if is_narrow(size) { BEHIND } else { books::SWITCHES } {
+            // SAFETY: 1. The caller's promise.
+            return unsafe { note_slowly(block, size) };
+        }
         // SAFETY: 1 and 2. The caller's promise.
-        unsafe { write(at, size, owner) };
-        if books::gain(size) { post(block) } else { block }
-    }
-
-    /// The same as `note`, in the middle of a switch or where the map has to grow.
-    ///
-    /// # Safety
-    /// 1. The block is as in `note`, and not null.
-    #[cold]
-    #[inline(never)]
-    unsafe fn note_slowly(&self, block: *mut u8, size: usize) -> *mut u8 {
-        let owner = books::current();
-        // The last condition: something in between has changed the owner, so the block gets none.
-        if owner == 0 || (is_narrow(size) && owner >= BEHIND) {
+        unsafe {
+            if read(at, size) != owner {
+                return change(block, at, size, owner);
+            }
+        }
+        if owner == 0 {
             return block;
         }
-        // SAFETY: 1 and 2. The caller's promise.
-        unsafe { self.give(block, size, owner) }
-    }
-
-    /// Records the owner of a new block, counts the block, and returns it. Without memory for the
-    /// map the block gets no owner.
-    ///
-    /// # Safety
-    /// 1. `block` is one of `inner`, made with what `fit` requests for a block of `size`, and
-    ///    `owner` is not one that would be stored behind it. 2. Nothing else uses the block yet.
-    #[inline(never)]
-    unsafe fn give(&self, block: *mut u8, size: usize, owner: u32) -> *mut u8 {
-        if let Some(at) = entry(block).or_else(|| Self::grow(block)) {
-            // SAFETY: 1 and 2. The caller's promises.
-            unsafe { write(at, size, owner) };
-            books::count(owner, size as i64);
-        }
-        block
+        if books::gain(size) { post(block) } else { block }
     }
 
     /// Allocates a narrow block for an owner that one byte cannot name.
@@ -263,18 +309,20 @@ impl<A: GlobalAlloc> Exact<A> {
     /// # Safety
     /// 1. The layout is not of size 0.
     #[cold]
-    unsafe fn make_behind(&self, layout: Layout, owner: u32, zeroed: bool) -> *mut u8 {
+    unsafe fn make_behind<const ZEROED: bool>(&self, layout: Layout, owner: u32) -> *mut u8 {
         // SAFETY: 1. `fit_behind` makes no size of 0.
-        let block = unsafe { self.bare(fit_behind(layout), zeroed) };
+        let block = unsafe { self.bare::<ZEROED>(fit_behind(layout)) };
         if block.is_null() {
             return block;
         }
-        let Some(at) = entry(block).or_else(|| Self::grow(block)) else {
+        let Some(at) = entry_or_grow(block) else {
             // Its size could not be found again. SAFETY: 1. From above, with this layout, and not
-            // passed on. 2. As above.
+            // passed on. 2. As above. 3. The other block is new, and so requested.
             return unsafe {
                 self.inner.dealloc(block, fit_behind(layout));
-                self.bare(fit(layout), zeroed)
+                let block = self.bare::<ZEROED>(fit(layout));
+                disown(block, layout.size());
+                block
             };
         };
         // SAFETY: 1. The entry of the block from above, which nothing else uses yet. 2. The bytes
@@ -287,18 +335,52 @@ impl<A: GlobalAlloc> Exact<A> {
         block
     }
 
+    /// Frees a block with this owner, or without one.
+    ///
+    /// # Safety
+    /// 1. The block is in use, with this layout, and its owner is not behind it.
+    #[inline(always)]
+    unsafe fn free(&self, block: *mut u8, layout: Layout, owner: u32) {
+        if owner != 0 {
+            if !books::keeps_of(owner) {
+                // SAFETY: 1. The caller's promise.
+                return unsafe { self.free_of_another(block, layout, owner) };
+            }
+            if books::lose(layout.size()) {
+                // SAFETY: 1. As above.
+                return unsafe { self.free_and_post(block, layout) };
+            }
+        }
+        // SAFETY: 1. The caller's promise: it was made with `fit` of the same layout.
+        unsafe { self.inner.dealloc(block, fit(layout)) }
+    }
+
+    /// Frees a narrow block. A function of its own: in one, the compiler lets all others jump over
+    /// this.
+    ///
+    /// # Safety
+    /// 1. The block is in use, with this layout, which is narrow; `at` is its entry.
+    #[inline(never)]
+    unsafe fn free_narrow(&self, block: *mut u8, at: NonNull<u8>, layout: Layout) {
+        // SAFETY: 1 and 2. The caller's promise.
+        unsafe {
+            match read(at, GRANULE) {
+                BEHIND => self.free_behind(block, layout),
+                owner => self.free(block, layout, owner),
+            }
+        }
+    }
+
     /// Frees a narrow block with its owner behind it.
     ///
     /// # Safety
-    /// 1. The block is in use, with this layout, and `at` is its entry, which says so.
+    /// 1. The block is in use, with this layout, and its entry says so.
     #[cold]
     #[inline(never)]
-    unsafe fn free_behind(&self, block: *mut u8, at: NonNull<u8>, layout: Layout) {
+    unsafe fn free_behind(&self, block: *mut u8, layout: Layout) {
         // SAFETY: 1. The caller's promise: it was made by `make_behind`, with what that asks for.
         unsafe {
-            let owner = owner_behind(block);
-            write(at, layout.size(), 0);
-            books::count(owner, -(layout.size() as i64));
+            books::count(owner_behind(block), -(layout.size() as i64));
             self.inner.dealloc(block, fit_behind(layout));
         }
     }
@@ -306,7 +388,7 @@ impl<A: GlobalAlloc> Exact<A> {
     /// Frees a block of a group other than the one the thread works for.
     ///
     /// # Safety
-    /// 1. The block is in use, with this layout, and its entry was cleared.
+    /// 1. The block is in use, with this layout, and its owner is not behind it.
     #[inline(never)]
     unsafe fn free_of_another(&self, block: *mut u8, layout: Layout, owner: u32) {
         books::count(owner, -(layout.size() as i64));
@@ -335,10 +417,9 @@ impl<A: GlobalAlloc> Exact<A> {
         // SAFETY: 1. The size is not 0; `fit` makes none.
         let made = unsafe {
             if is_narrow(new.size()) && owner >= BEHIND {
-                self.make_behind(new, owner, false)
+                self.make_behind::<false>(new, owner)
             } else {
-                let made = self.bare(fit(new), false);
-                if made.is_null() { made } else { self.give(made, new.size(), owner) }
+                give(self.bare::<false>(fit(new)), new.size(), owner)
             }
         };
         if !made.is_null() {
@@ -354,12 +435,63 @@ impl<A: GlobalAlloc> Exact<A> {
     }
 }
 
+/// The same as `note`, in the middle of a switch or where the map has to grow.
+///
+/// # Safety
+/// 1. As for `note`.
+#[cold]
+#[inline(never)]
+unsafe fn note_slowly(block: *mut u8, size: usize) -> *mut u8 {
+    let owner = books::current();
+    // SAFETY: 1 and 2. The caller's promise.
+    unsafe {
+        if owner == 0 || (is_narrow(size) && owner >= BEHIND) {
+            // The latter if something in between has changed the owner.
+            disown(block, size);
+            return block;
+        }
+        black_box(give(block, size, owner))
+    }
+}
+
+/// Records a new block's owner in the place of an earlier block's, counts the block, and returns
+/// it.
+///
+/// # Safety
+/// 1. `at` is the entry of this block of `size` bytes. 2. Nothing else uses the block yet. 3. The
+///    owner is the one that the thread keeps bytes of, and would not be stored behind it.
+#[inline(never)]
+unsafe fn change(block: *mut u8, at: NonNull<u8>, size: usize, owner: u32) -> *mut u8 {
+    // SAFETY: 1 and 2. The caller's promises.
+    unsafe { write(at, size, owner) };
+    black_box(if owner != 0 && books::gain(size) { post(block) } else { block })
+}
+
+/// Records the owner of a new block, counts the block, and returns it. Without memory for the map
+/// the block gets no owner.
+///
+/// # Safety
+/// 1. `block` is null, or one made with what `fit` requests for a block of `size`, and `owner` is
+///    neither 0 nor one that would be stored behind it. 2. Nothing else uses the block yet.
+#[inline(never)]
+unsafe fn give(block: *mut u8, size: usize, owner: u32) -> *mut u8 {
+    if let Some(at) = entry_or_grow(block) {
+        // SAFETY: 1 and 2. The caller's promises.
+        unsafe { write(at, size, owner) };
+        books::count(owner, size as i64);
+    }
+    block
+}
+
 /// Posts what the thread keeps, and returns the block, so that callers can end in one call.
+///
+/// This, and the other two whose result passes `black_box`: a compiler that sees that it is the
+/// argument keeps that for itself, and then each block pays for a place to keep it.
 #[cold]
 #[inline(never)]
 fn post(block: *mut u8) -> *mut u8 {
     books::posted();
-    block
+    black_box(block)
 }
 
 /// # Safety
@@ -377,40 +509,29 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Exact<A> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: 1. The caller's promise.
-        unsafe { self.make(layout, false) }
+        unsafe { self.make::<false>(layout) }
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: 1. The caller's promise. The bytes behind a block are not part of it.
-        unsafe { self.make(layout, true) }
+        unsafe { self.make::<true>(layout) }
     }
 
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        if let Some(at) = entry(block) {
-            let size = layout.size();
-            // SAFETY: 1 and 2. The caller's promise: the block is in use, with this layout.
-            let owner = unsafe { read(at, size) };
-            if is_narrow(size) && owner == BEHIND {
-                // SAFETY: 1. As above, and its entry says so.
-                return unsafe { self.free_behind(block, at, layout) };
-            }
-            if owner != 0 {
-                // SAFETY: 1 and 2. As above. Done before its memory can belong to another block.
-                unsafe { write(at, size, 0) };
-                if !books::keeps_of(owner) {
-                    // SAFETY: 1. As above.
-                    return unsafe { self.free_of_another(block, layout, owner) };
-                }
-                if books::lose(size) {
-                    // SAFETY: 1. As above.
-                    return unsafe { self.free_and_post(block, layout) };
-                }
+        let Some(at) = entry(block) else {
+            // SAFETY: 1. It was made with `fit` of the same layout.
+            return unsafe { self.inner.dealloc(block, fit(layout)) };
+        };
+        // SAFETY: 1 and 2. The caller's promise: the block is in use, with this layout.
+        unsafe {
+            if is_narrow(layout.size()) {
+                self.free_narrow(block, at, layout);
+            } else {
+                self.free(block, layout, read(at, layout.size()));
             }
         }
-        // SAFETY: 1. It was made with `fit` of the same layout.
-        unsafe { self.inner.dealloc(block, fit(layout)) }
     }
 
     #[inline]
@@ -430,23 +551,19 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Exact<A> {
                 self.replace(block, layout, new, owner)
             };
         }
-        let Some(at) = at.filter(|_| owner != 0) else {
-            // SAFETY: 1. It was made with `fit` of the same layout, which makes no size of 0.
-            return unsafe { self.inner.realloc(block, fit(layout), fit(new).size()) };
-        };
-        // SAFETY: 1 and 2. As above. Done before its memory can belong to another block: if the
-        // block moves, the old memory may have another owner before `inner` returns.
-        unsafe { write(at, layout.size(), 0) };
-        // SAFETY: 1. As above.
+        // SAFETY: 1. It was made with `fit` of the same layout, which makes no size of 0.
         let moved = unsafe { self.inner.realloc(block, fit(layout), fit(new).size()) };
         if moved.is_null() {
-            // SAFETY: 1 and 2. The block is unchanged.
-            unsafe { write(at, layout.size(), owner) };
+            return moved;
+        }
+        if owner == 0 {
+            // SAFETY: 1. From above. 2. It was not returned yet.
+            unsafe { disown(moved, size) };
             return moved;
         }
         // SAFETY: 1. From above; an owner that would be stored behind it was excluded. 2. It was
         // not returned yet.
-        unsafe { self.give(moved, size, owner) };
+        unsafe { give(moved, size, owner) };
         // Not earlier: the number of a group that has ended can pass to another group once it has
         // no block.
         books::count(owner, -(layout.size() as i64));
