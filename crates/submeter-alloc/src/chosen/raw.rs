@@ -12,8 +12,9 @@ use crate::sampled::Sampled;
 /// and passes blocks through until then: for programs that are told at start-up what to track.
 ///
 /// Blocks allocated before then have no owner. Each block takes at least 16 bytes, as with `Exact`.
-/// On top of the rung's own cost, a block costs a load, a comparison and a call. A program that
-/// always uses the same allocator should use that one directly.
+/// On top of the rung's own cost, a block costs a load, a comparison and a call; before one is
+/// chosen, an allocation costs two loads and comparisons. A program that always uses the same
+/// allocator should use that one directly.
 ///
 /// # Examples
 /// ```
