@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
+use ignore::WalkBuilder;
+
 use crate::rust::Rust;
 
 /// The files of a checkout, or of an unpacked source archive.
@@ -25,38 +27,6 @@ pub(crate) struct File {
     pub(crate) rust: Option<Result<Rust, String>>,
 }
 
-/// A line of a `.gitignore`, of the two kinds that ours have. A crate that knows every kind takes
-/// nine seconds to compile, most of them for regular expressions.
-enum Ignored {
-    /// `/name`: this file or directory.
-    Path(String),
-    /// `*.ending`: every file of this name below the directory.
-    Ending(String, String),
-}
-
-impl Ignored {
-    fn read(prefix: &str, line: &str) -> Result<Ignored, String> {
-        let plain =
-            |text: &str| !text.is_empty() && !text.contains(['*', '?', '[', '!', '\\', ' ']);
-        match (line.strip_prefix('/'), line.strip_prefix('*')) {
-            (Some(name), _) if plain(name) && !name.ends_with('/') => {
-                Ok(Ignored::Path(format!("{prefix}{name}")))
-            }
-            (_, Some(end)) if plain(end) && !end.contains('/') => {
-                Ok(Ignored::Ending(prefix.to_owned(), end.to_owned()))
-            }
-            _ => Err(format!("{prefix}.gitignore: {line:?} is not /NAME or *.ENDING")),
-        }
-    }
-
-    fn excludes(&self, path: &str) -> bool {
-        match self {
-            Ignored::Path(ignored) => path == ignored,
-            Ignored::Ending(prefix, end) => path.starts_with(prefix) && path.ends_with(end),
-        }
-    }
-}
-
 impl Repo {
     /// Reads all files below `root` that no `.gitignore` excludes.
     ///
@@ -67,40 +37,26 @@ impl Repo {
             return Err(io::Error::other("no Cargo.toml here: name the root of the repository"));
         }
         let mut repo = Repo::default();
-        repo.walk(root, "", &mut Vec::new())?;
-        Ok(repo)
-    }
-
-    /// Reads the files of a directory, `prefix` (empty, or with `/` at its end) being its path, and
-    /// adds what its `.gitignore` excludes to what others exclude elsewhere.
-    fn walk(&mut self, root: &Path, prefix: &str, ignored: &mut Vec<Ignored>) -> io::Result<()> {
-        let dir = root.join(prefix);
-        match std::fs::read_to_string(dir.join(".gitignore")) {
-            Ok(text) => {
-                for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
-                    ignored.push(Ignored::read(prefix, line).map_err(io::Error::other)?);
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
-        let mut entries = std::fs::read_dir(&dir)?.collect::<io::Result<Vec<_>>>()?;
-        entries.sort_by_key(std::fs::DirEntry::file_name);
-        for entry in entries {
-            let path = format!("{prefix}{}", entry.file_name().to_string_lossy());
-            let kind = entry.file_type()?;
-            if entry.file_name() == ".git" || ignored.iter().any(|rule| rule.excludes(&path)) {
-                continue;
-            }
-            if kind.is_dir() {
-                self.walk(root, &format!("{path}/"), ignored)?;
-            } else if kind.is_file() {
+        let walk = WalkBuilder::new(root)
+            .hidden(false)
+            .require_git(false)
+            .parents(false)
+            .git_global(false)
+            .git_exclude(false)
+            .filter_entry(|entry| entry.file_name() != ".git")
+            .sort_by_file_name(Ord::cmp)
+            .build();
+        for entry in walk {
+            let entry = entry.map_err(io::Error::other)?;
+            let Ok(relative) = entry.path().strip_prefix(root) else { continue };
+            let path = relative.to_string_lossy().replace('\\', "/");
+            if entry.file_type().is_some_and(|kind| kind.is_file()) {
                 // A file that is not UTF-8 (a picture) counts as a path, but is not read as text.
                 let content = std::fs::read(entry.path())?;
-                self.insert(path, content.len(), String::from_utf8(content).ok());
+                repo.insert(path, content.len(), String::from_utf8(content).ok());
             }
         }
-        Ok(())
+        Ok(repo)
     }
 
     /// Builds a repository from synthetic files.
@@ -209,40 +165,6 @@ mod tests {
         for path in ["a/src/lib.rs", "a/src/real.rs", "a/src/models.rs"] {
             assert!(!repo.is_test(path), "{path}");
         }
-    }
-
-    /// Only what a `.gitignore` names is left out, in its own directory or below.
-    #[test]
-    fn only_what_is_ignored_is_left_out() {
-        let root = std::env::temp_dir().join(format!("submeter-ignored-{}", std::process::id()));
-        for (path, text) in [
-            ("Cargo.toml", ""),
-            (".gitignore", "# built\n/target\n*.raw\n"),
-            (".git/HEAD", ""),
-            (".ci/run", ""),
-            ("target/x.rs", ""),
-            ("a/target/x.rs", ""),
-            ("a/b/x.raw", ""),
-            ("a/b/raw.rs", ""),
-            ("a/.gitignore", "/b/out\n/own\n*.tmp\n"),
-            ("a/b/x.tmp", ""),
-            ("b/x.tmp", ""),
-            ("a/b/out", ""),
-            ("a/own/x", ""),
-            ("own/x", ""),
-        ] {
-            let path = root.join(path);
-            std::fs::create_dir_all(path.parent().expect("below the root")).expect("a directory");
-            std::fs::write(path, text).expect("a file");
-        }
-        let repo = Repo::open(&root).expect("readable");
-        std::fs::write(root.join(".gitignore"), "target\n").expect("a file");
-        let other = Repo::open(&root).err().expect("of another kind").to_string();
-        std::fs::remove_dir_all(&root).expect("removed");
-        let files: Vec<_> = repo.files().iter().map(|file| file.path.as_str()).collect();
-        let all = [".ci/run", ".gitignore", "Cargo.toml", "a/.gitignore", "a/b/raw.rs"];
-        assert_eq!(files, [&all[..], &["a/target/x.rs", "b/x.tmp", "own/x"]].concat());
-        assert_eq!(other, ".gitignore: \"target\" is not /NAME or *.ENDING");
     }
 
     /// Directories exist and the nearest manifest is found.
