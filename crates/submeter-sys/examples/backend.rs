@@ -1,9 +1,10 @@
-//! Prints in one line which backend this process gets, and why: the first thing that a boot of
-//! another kernel shows.
+//! Prints in one line which backend this process gets, how it waits for sequences, and why: the
+//! first thing that a boot of another kernel shows.
 //!
 //! Run with `cargo run -p submeter-sys --example backend`.
 
 fn main() {
     let probe = submeter_sys::probe();
-    println!("backend: {}: {}", probe.backend.name(), probe.reason);
+    let (backend, barrier) = (probe.backend.name(), probe.barrier.name());
+    println!("backend: {backend}, {barrier}: {}", probe.reason);
 }
