@@ -149,8 +149,9 @@ impl Guard {
 
     fn is_own(&self, host: &str) -> bool {
         let Ok(authority) = host.parse::<Authority>() else { return false };
-        // A user is not part of a host, and no request of a page has one.
-        if host.contains('@') {
+        // A user is not part of a host, and no request of a page has one. What follows the host
+        // must be a port, which the parser does not check.
+        if host.contains('@') || (host != authority.host() && authority.port_u16().is_none()) {
             return false;
         }
         let page = self.0.page.map(|(_, addr)| addr.ip());

@@ -33,7 +33,7 @@ fn no_route_answers_a_page_of_another_site() {
     let own = format!("Host: 127.0.0.1:{port}");
     let rebound = format!("Host: evil.example:{port}");
     let neighbour = format!("Origin: http://127.0.0.1:{}", port ^ 1);
-    let forged: [&[&str]; 17] = [
+    let forged: [&[&str]; 19] = [
         &[],
         &[&rebound],
         &["Host: 192.0.2.1"],
@@ -41,6 +41,8 @@ fn no_route_answers_a_page_of_another_site() {
         &["Host: localhost.evil.example"],
         &["Host: 127.0.0.1@evil.example"],
         &["Host: evil.example@127.0.0.1"],
+        &["Host: localhost:abc"],
+        &["Host: [::1]:99999"],
         &["Host: \u{e4}"],
         &[&own, &own],
         &[&own, &rebound],
