@@ -55,13 +55,13 @@ fn systemd_is_told_of_the_start_and_the_end() {
 }
 
 #[test]
-fn a_manager_that_is_not_there_is_a_warning() {
+fn a_manager_that_is_not_there_is_one_warning() {
     let args = [&FREE[..], &["--seconds", "0.1"]].concat();
     let output = SUBMETER.run_in(&args, &[("NOTIFY_SOCKET", "/nowhere/notify.sock")]);
     assert_eq!(output.status.code(), Some(0));
     let said = text(&output.stderr);
-    let first = said.lines().next().expect("a warning");
-    assert!(first.starts_with("warning: ") && first.contains("NOTIFY_SOCKET"), "{said}");
+    let [warning] = said.lines().collect::<Vec<_>>()[..] else { panic!("one warning: {said}") };
+    assert!(warning.starts_with("warning: ") && warning.contains("NOTIFY_SOCKET"), "{said}");
 }
 
 /// The log is as verbose as requested, and JSON where wanted.
