@@ -119,10 +119,10 @@ def switched(text, changes, numbers, blocks):
             (start, end), from_line = span(change["span"]), line
             put(f"if ::submeter_sys::mutant::on({numbers[change['name']]}) {{\n")
             put(text[a:start] + change["replacement"] + text[end:b])
-            blocks.append((from_line + 1, line, [change["name"]]))
+            blocks.append((from_line + 1, line, [change["name"]], "unviable"))
             put("\n} else ")
         put("{\n" + text[a:b] + "\n}")
-        blocks.append((first, line, [change["name"] for change in chosen[whole]]))
+        blocks.append((first, line, [change["name"] for change in chosen[whole]], "untried"))
         done = b
     put(text[done:])
     return "".join(new)
@@ -147,7 +147,7 @@ def build(cfg, arguments, numbers):
     if cfg: environment["RUSTC_WORKSPACE_WRAPPER"] = f"{SOURCE}/.ci/cfg/{cfg}"
     while True:
         blocks = put_switches(numbers)
-        placed = {name for of in blocks.values() for *_, names in of for name in names}
+        placed = {name for of in blocks.values() for _, _, names, _ in of for name in names}
         for name in set(numbers) - placed:
             del numbers[name]
             note("untried", name, "outside of functions")
@@ -160,14 +160,16 @@ def build(cfg, arguments, numbers):
         for error in errors:
             for span in error["spans"]:
                 line, of = span["line_start"], blocks.get(span["file_name"], [])
-                around = [names for first, last, names in of if first <= line <= last]
+                around = [block for block in of if block[0] <= line <= block[1]]
                 if around and span["is_primary"]:
-                    # One change; or all of its function, if it is in what they share.
-                    bad.update(dict.fromkeys(min(around, key=len), error["message"]))
+                    # The first is of one change; or of all in a function, whose result may have no
+                    # name, so that each of them is of another type.
+                    *_, names, verdict = around[0]
+                    bad.update(dict.fromkeys(names, (verdict, error["message"])))
         if not bad: sys.exit("".join(e["rendered"] for e in errors) + cargo.stderr)
-        for name, why in bad.items():
+        for name, (verdict, why) in bad.items():
             del numbers[name]
-            note("unviable", name, why.split("\n")[0])
+            note(verdict, name, why.split("\n")[0])
     made = [m for m in messages if m.get("executable") and m["profile"]["test"]]
     return [(m["executable"], os.path.dirname(m["manifest_path"])) for m in made]
 
