@@ -49,6 +49,7 @@ fn the_first_hook_sees_all_misuse() {
     let refused = set_misuse_hook(|_| ()).expect_err("the second");
     assert!(refused.to_string().contains("once"), "{refused}");
     percpu_ref_misuse_is_reported_and_contained();
+    an_owners_second_kill_is_reported();
     rcuref_misuse_is_reported_with_its_object();
 }
 
@@ -117,11 +118,16 @@ fn percpu_ref_misuse_is_reported_and_contained() {
         expect(MisuseKind::ExitDying, "forgotten");
         drop(new(Options::new(), "never killed"));
         assert_eq!(told(), []);
+    });
+}
 
+fn an_owners_second_kill_is_reported() {
+    on_every_backend(|area| {
         let options = Options::new().area(area).name("owned");
         let (owner, _) = PercpuArc::with(options, ()).expect("room");
         assert!(owner.kill() && !owner.kill());
-        expect(MisuseKind::SecondKill, "owned");
+        let told: Vec<_> = seen().into_iter().map(|seen| (seen.kind, seen.name)).collect();
+        assert_eq!(told, [(MisuseKind::SecondKill, String::from("owned"))]);
     });
 }
 

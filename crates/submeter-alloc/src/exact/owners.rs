@@ -23,8 +23,8 @@ pub(super) const KEPT_MAX: i64 = 64 << 10;
 static CHUNKS: [OnceBox<[OnceBox<Block>; CHUNK]>; OWNERS_MAX.div_ceil(CHUNK)] =
     [const { OnceBox::new() }; OWNERS_MAX.div_ceil(CHUNK)];
 
-/// Samples that began, and those that ended, beside the two words of [`held`]: only where blocks are
-/// [`sampled`](crate::sampled).
+/// Samples that began, and those that ended, beside the two words of [`held`]: only where blocks
+/// are [`sampled`](crate::sampled).
 const BEGUN: usize = 2;
 const ENDED: usize = 3;
 

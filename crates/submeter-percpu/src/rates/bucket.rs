@@ -457,3 +457,19 @@ impl Bucket {
         of_before_ns + end_ns.saturating_sub(reported_ns.max(known_ns).max(now_ns))
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// A take that was preempted while the rate was set again and again goes by none of them.
+    #[test]
+    fn rates_in_a_row_have_numbers_of_their_own() {
+        let mut word = Word(5 << SET_BITS);
+        for set in 1..1 << SET_BITS {
+            word = word.next(7);
+            assert_eq!((word.due_ns(), word.sets()), (7, set));
+        }
+        assert_eq!(word.next(9), Word(9 << SET_BITS), "and begin anew");
+    }
+}
