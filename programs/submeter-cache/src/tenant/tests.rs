@@ -1,5 +1,7 @@
 //! Tests of the way from keys to tenants.
 
+use std::time::{Duration, Instant};
+
 use super::resolver::KNOWN_MAX;
 use super::*;
 use crate::item::Draft;
@@ -174,12 +176,12 @@ fn a_found_tenant_outlives_its_deletion() {
     drop(tenants.detach(&group));
     drop(group);
     pin().flush();
-    assert!(!killed.is_released(), "the batch may still charge it");
+    assert!(killed.released_blocking(Duration::ZERO).is_err(), "the batch may still charge it");
     resolver.tenant(account).group.add(cache.metrics().bytes_in, 7);
     drop(resolver);
     drop(guard);
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    while !killed.is_released() && std::time::Instant::now() < deadline {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while killed.released_blocking(Duration::ZERO).is_err() && Instant::now() < deadline {
         pin().flush();
         std::thread::yield_now();
     }
@@ -208,10 +210,10 @@ fn a_detached_subtree_is_freed_with_its_places() {
         assert!(tenants.detach(&group).is_empty());
         assert_eq!(tenants.places.taken(), 0);
         drop((group, detached));
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_secs(60);
         for killed in killed {
             // Old tables of the index are freed with their epoch.
-            while !killed.is_released() && std::time::Instant::now() < deadline {
+            while killed.released_blocking(Duration::ZERO).is_err() && Instant::now() < deadline {
                 pin().flush();
                 std::thread::yield_now();
             }
@@ -274,9 +276,9 @@ fn a_group_leads_to_a_tenant_it_does_not_keep() {
     group.kill().expect("it has no children");
     drop(own);
     drop(cache.tenants().detach(&group));
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(60);
     // The old table of the index is freed with its epoch.
-    while Tenant::of(&group).is_some() && std::time::Instant::now() < deadline {
+    while Tenant::of(&group).is_some() && Instant::now() < deadline {
         pin().flush();
         std::thread::yield_now();
     }
@@ -348,7 +350,7 @@ fn a_group_with_the_programs_data_is_no_tenant() {
 #[test]
 fn passing_names_do_not_gather() {
     let cache = cache(Config::default());
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(60);
     let mut lives = 0;
     // Epochs advance only while no parallel test is held up in the middle of a look.
     while lives < 500 || cache.tenants().dying.len() >= lives / 2 {
@@ -358,7 +360,7 @@ fn passing_names_do_not_gather() {
         // Old tables of the index, which keep their tenants, are freed with their epochs.
         pin().flush();
         lives += 1;
-        assert!(std::time::Instant::now() < deadline, "none of {lives} is gone");
+        assert!(Instant::now() < deadline, "none of {lives} is gone");
     }
 }
 
