@@ -55,14 +55,12 @@ fn serve(metered: bool, file: &Path) -> Result<()> {
     let tree = Tree::new(schema.build()?)?;
     tree.root().set_limit(keys.memory, Some(1 << 30));
     let heap = Heap::start(&tree, keys.live)?.into();
-    let long = api::runtime(api::background)?;
     let api = Api {
         store: Store::open(file)?,
         tree,
         keys,
         heap,
         turns: Admission::new(2),
-        background: long.handle().clone(),
         operating: Default::default(),
     };
     let plan = Plan {

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
-use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,9 +21,7 @@ use submeter::{Bytes, Charge, Count, Counter, Metrics, Nanoseconds, Quota, Rate,
 use submeter_alloc::Live;
 use submeter_alloc::exact::{Heap, OrOverHeap, OverLimit};
 use submeter_http::{Dashboard, HttpMetrics, MeterLayer, RateLayer, refused};
-use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Mutex;
-use tokio::task::JoinSet;
 
 use super::store::{self, BATCH, Document, Listed, PIECE, Plan, Store};
 
@@ -65,8 +62,6 @@ pub(crate) struct Api {
     pub(crate) heap: Arc<Heap>,
     /// The queue in which jobs wait for their tenant's turn.
     pub(crate) turns: Admission,
-    /// Where requests are answered that compute for long.
-    pub(crate) background: Handle,
     /// Held while a tenant is created or deleted, so that the database and the groups have the same
     /// tenants.
     pub(crate) operating: Arc<Mutex<()>>,
@@ -113,22 +108,6 @@ impl Api {
         tenant.add(self.keys.turn_wait, since.elapsed().as_nanos() as u64);
         Ok(Some(place?))
     }
-}
-
-/// Makes a runtime, each of whose threads begins with `start`.
-pub(crate) fn runtime(start: fn()) -> io::Result<Runtime> {
-    let mut runtime = Builder::new_multi_thread();
-    // Charges a thread's CPU time before it sleeps, not when it next wakes.
-    runtime.enable_all().on_thread_start(start).on_thread_park(switch::park).build()
-}
-
-/// Lowers the thread's priority, for requests that compute for long. A thread that does not sleep
-/// otherwise has its CPU until the kernel's next tick, for up to 4 ms, whoever wakes up meanwhile.
-pub(crate) fn background() {
-    // A tenth of the weight of others, with which it is not starved. Elsewhere this would lower the
-    // whole process. Without it, others only wait longer.
-    #[cfg(target_os = "linux")]
-    let _ = rustix::process::nice(10);
 }
 
 /// Returns the API for tenants. It uses one layer of the router, because each further layer boxes
@@ -305,17 +284,7 @@ async fn vocabulary(
 ) -> Result<String> {
     let document = find(&api, &tenant, &name).await?;
     let Some(group) = switch::current() else { return Err(StatusCode::UNAUTHORIZED.into()) };
-    let is_long = document.bytes() > PIECE as u64;
-    let known = count_known(document).in_group(&group).or_over_heap();
-    let known = match is_long {
-        true => {
-            // A set, which ends the request when the client has gone.
-            let mut work = JoinSet::new();
-            work.spawn_on(known, &api.background);
-            work.join_next().await.expect("spawned above").map_err(Broken::new)?
-        }
-        false => known.await,
-    };
+    let known = count_known(document).in_group(&group).or_over_heap().await;
     let full = |over: OverLimit| (StatusCode::INSUFFICIENT_STORAGE, format!("{over}\n"));
     Ok(format!("{}\n", known.map_err(full)??))
 }

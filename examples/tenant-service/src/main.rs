@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use axum::serve::ListenerExt;
 use submeter::admission::Admission;
-use submeter::{Schema, Tree};
+use submeter::{Schema, Tree, switch};
 use submeter_alloc::exact::{Exact, Heap};
 use tokio::net::TcpListener;
 
@@ -77,13 +77,13 @@ fn serve(file: &Path, api_at: &str, operator_at: &str) -> store::Result<()> {
     let heap = Arc::new(Heap::start(&tree, keys.live)?);
     let shown = Arc::clone(&heap);
     let _flusher = tree.flusher().also(move || shown.flush()).start()?;
-    let long = api::runtime(api::background)?;
-    let background = long.handle().clone();
-    let api = Api { store, tree, keys, heap, turns, background, operating: Arc::default() };
+    let api = Api { store, tree, keys, heap, turns, operating: Arc::default() };
     for (name, plan) in api.store.tenants()? {
         api.limit(&Tenant::new(name), plan)?;
     }
-    api::runtime(|| ())?.block_on(async {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    // Charges a thread's CPU time before it sleeps, not when it next wakes.
+    runtime.enable_all().on_thread_park(switch::park).build()?.block_on(async {
         let bind = |at: &str| {
             let at = at.to_owned();
             async move { TcpListener::bind(&at).await.map_err(|error| format!("{at}: {error}")) }

@@ -144,7 +144,7 @@ mod with {
         assert!(shown(server.cache).is_err() && shown(page).is_err(), "a stranger's by now");
         before.write_all(b"version\r\n").expect("a connection stays");
         expect(&mut before, "N\r\nVERSION");
-        let out = server.running.end_by("INT");
+        server.running.end_by("INT");
     }
 
     /// The certificate for a bank is read again after a hangup; a bad one is not used.
@@ -225,7 +225,7 @@ mod with {
         let enough = asked() + 3;
         until("the bank is asked", || asked() >= enough);
         drop(silent);
-        let out = server.end_by("INT");
+        server.end_by("INT");
     }
 
     /// A superfluous client of the page is told so over TLS.
@@ -293,7 +293,7 @@ mod with {
         expect(&mut half, "MN\r\n");
         // The header of a record whose rest never comes.
         half.sock.write_all(&[23, 3, 3, 0, 100, 1, 2, 3]).expect("sent");
-        let out = server.running.end_by("INT");
+        server.running.end_by("INT");
     }
 
     #[test]
