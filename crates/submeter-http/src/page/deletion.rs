@@ -38,14 +38,11 @@ pub(super) async fn kill_purge_wait(
     };
     // One that panics has told the panic hook why, and must not leave the others unpurged: a killed
     // group is not found again.
-    // The wait drops the groups' data, any of which may hold any of the groups: so all waits are
-    // started before one is awaited.
-    let purge = |killed: &Killed| {
-        purge(killed);
-        drop(killed.released());
-    };
     let panics = |killed: &&Killed| catch_unwind(AssertUnwindSafe(|| purge(killed))).is_err();
     let unpurged: Vec<&str> = killed.iter().filter(panics).map(Killed::path).collect();
+    // A wait drops the group's data, which may hold any of the groups: so all waits are started
+    // before one is awaited.
+    killed.iter().for_each(|killed| drop(killed.released()));
     let released = async {
         for killed in &killed {
             killed.await;

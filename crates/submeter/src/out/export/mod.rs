@@ -51,9 +51,9 @@ pub const TOP_DEFAULT: usize = 100;
 /// series of a group that ended ends with what it had. In detail:
 /// - A new series starts at 0, because Prometheus ignores the value with which a series starts, and
 ///   stays there until all [`scrapers`](Export::scrapers) have seen it. What its group has counted
-///   by then is in the `other` above it. In the very first scrape, and with
-///   [`exact`](Export::exact) in every one, series start with everything that their groups have
-///   counted.
+///   by then is in the `other` above it, or, if that has just begun too, in the series of the
+///   group above. In the very first scrape, and with [`exact`](Export::exact) in every one, series
+///   start with everything that their groups have counted.
 /// - A metric that was [declared](Tree::declare) since the last scrape stays at 0 in all series
 ///   until all scrapers have seen it. The next scrape then has the counts in between.
 /// - The counts of a group between its last scrape and its end are added to the `other` above it.
