@@ -1,7 +1,5 @@
 //! `part=accuracy`: the CPU time that groups are charged, beside what the kernel reports for their
-//! threads; `part=accuracy_ticks`: the same in a process without perf events;
-//! `part=accuracy_syscall`: the same in a process whose switches read the kernel's clock, to see
-//! how far off what is exact seems to be.
+//! threads; `part=accuracy_ticks`: the same in a process without perf events.
 //!
 //! Threads burn CPU time in three groups; there are more threads than CPUs. Each is in a control
 //! group that belongs to its group, so that the kernel counts the same threads, and each constantly
@@ -46,15 +44,12 @@ pub(super) fn cell(notes: &mut Vec<String>) -> io::Result<Cell> {
     Ok(Cell::new(params, "submeter", move || bench.sample().map(Sample::kept)))
 }
 
-/// Makes the cells of processes without perf events, as where they are refused.
-pub(super) fn cells_of_others() -> Vec<Cell> {
-    [("accuracy_ticks", "ticks"), ("accuracy_syscall", "syscall")].map(cell_of).into()
-}
-
-fn cell_of((part, clock): (&'static str, &'static str)) -> Cell {
-    Cell::new(Params::from([("part", Param::word(part))]), "submeter", move || {
+/// Makes the cell of a process without perf events, as where they are refused.
+pub(super) fn cell_of_ticks() -> Cell {
+    let params = Params::from([("part", Param::word("accuracy_ticks"))]);
+    Cell::new(params, "submeter", || {
         let mut command = Command::new(std::env::current_exe()?);
-        let output = command.arg("--charged").env("SUBMETER_CLOCK", clock).output()?;
+        let output = command.arg("--charged").env("SUBMETER_CLOCK", "ticks").output()?;
         let text = String::from_utf8_lossy(&output.stdout);
         let read = output.status.success().then(|| text.lines().map(read).collect()).flatten();
         read.map(Sample::kept)
@@ -62,7 +57,7 @@ fn cell_of((part, clock): (&'static str, &'static str)) -> Cell {
     })
 }
 
-/// Burns once, and returns a line for each figure; [`cell_of`] reads them.
+/// Burns once, and returns a line for each figure; [`cell_of_ticks`] reads them.
 ///
 /// # Errors
 /// When the tree of groups cannot be created.
@@ -113,7 +108,8 @@ struct Used {
     apart_ns: u64,
     /// In groups, by the thread's clock, with and without what the switches take. A switch belongs
     /// to neither side, and with a query of the kernel it takes as long as two readings of the
-    /// clock: compared with `ns` alone, even `accuracy_syscall` is off by some 0.5 %.
+    /// clock: compared with `ns` alone, even that clock itself, read by each switch
+    /// (`SUBMETER_CLOCK=syscall`), is off by some 0.5 %.
     ns: u64,
     inside_ns: u64,
     switches: u64,

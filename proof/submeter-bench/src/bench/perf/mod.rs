@@ -32,7 +32,7 @@ pub(crate) fn plan(inputs: &Inputs) -> io::Result<Plan> {
     groups.extend(switch::cells()?);
     groups.push(hop::cells(&mut notes)?);
     groups.push(vec![accuracy::cell(&mut notes)?]);
-    groups.push(accuracy::cells_of_others());
+    groups.push(vec![accuracy::cell_of_ticks()]);
     Ok(Plan { mixed: true, notes, ..Plan::new(TABLE, groups) })
 }
 
