@@ -12,6 +12,8 @@ use submeter_alloc::{Live, StartError};
 
 #[path = "common/books.rs"]
 mod books;
+#[path = "common/lists.rs"]
+mod lists;
 #[path = "common/operations.rs"]
 mod operations;
 #[path = "common/storm.rs"]

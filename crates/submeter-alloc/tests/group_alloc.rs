@@ -3,7 +3,6 @@
 use std::alloc::System;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::thread;
@@ -16,13 +15,15 @@ use submeter::{Bytes, Charge, Group, Killed, Quota, Reclaimable, Schema, Tree};
 use submeter_alloc::exact::{self, Exact, Heap, OrOverHeap, OverLimit};
 use submeter_alloc::{GroupAlloc, Live};
 
+#[path = "common/lists.rs"]
+mod lists;
 #[path = "common/operations.rs"]
 mod operations;
 #[path = "../../submeter-percpu/tests/it/witness.rs"]
 mod witness;
 
+use lists::Lists;
 use operations::operations;
-use witness::Witness;
 
 #[global_allocator]
 static HEAP: Exact<System> = Exact::new(System);
@@ -283,11 +284,7 @@ const TENANT_LIMIT: u64 = 15_000;
 struct Storm {
     tree: Tree,
     memory: Quota<Bytes>,
-    /// Each with the thread that had it last.
-    lists: [Mutex<(usize, Vec<Held>)>; 4],
-    ended: [AtomicBool; 4],
-    /// A thread gets what a thread that still runs has had.
-    passed_on: Witness,
+    lists: Lists<Held>,
     killed: Mutex<Vec<Killed>>,
 }
 
@@ -314,8 +311,7 @@ impl Storm {
         const ROUND: usize = if cfg!(miri) { 10 } else { 40 };
         let mut random = fastrand::Rng::with_seed(thread as u64);
         let mut own = Vec::new();
-        let rounds = (rounds / ROUND) as u64;
-        for _ in (0..).take_while(|&round| self.passed_on.goes_on(round, rounds)) {
+        for _ in self.lists.rounds(rounds / ROUND) {
             let path = format!("/t{}", random.u32(..6));
             let group = self.tree.get_or_create(&path).expect("room");
             group.set_limit(self.memory, Some(TENANT_LIMIT));
@@ -323,22 +319,14 @@ impl Storm {
             // What cannot move has a limit of its own; it is exceeded at no time.
             assert!(current(self.tree.root(), self.memory) <= LIMIT);
             assert!(current(&group, self.memory) <= TENANT_LIMIT);
-            let mut list = random.choice(&self.lists).expect("four").lock().expect("whole");
-            // Relaxed: a thread that seems to run has just ended.
-            let runs = list.0 != thread && !self.ended[list.0].load(Ordering::Relaxed);
-            self.passed_on.met(runs && !list.1.is_empty());
-            list.0 = thread;
-            std::mem::swap(&mut own, &mut list.1);
-            drop(list);
+            self.lists.exchange(thread, &mut own, &mut random);
             if random.u8(..) < 16
                 && let Ok(killed) = group.kill()
             {
                 self.killed.lock().expect("whole").push(killed);
             }
         }
-        // Relaxed: as above.
-        self.ended[thread].store(true, Ordering::Relaxed);
-        self.lists[thread].lock().expect("whole").1.append(&mut own);
+        self.lists.end(thread, own);
     }
 }
 
@@ -346,27 +334,19 @@ impl Storm {
 /// the containers hold on the books, and none of it once they are gone.
 #[test]
 fn usage_is_what_containers_hold_stress() {
+    const THREADS: usize = 4;
     let (tree, memory) = tree();
     tree.root().set_limit(memory, Some(LIMIT));
-    let storm = Storm {
-        tree,
-        memory,
-        lists: [0, 1, 2, 3].map(|thread| Mutex::new((thread, Vec::new()))),
-        ended: Default::default(),
-        passed_on: Witness::new(),
-        killed: Mutex::default(),
-    };
-    let rounds = operations(160) / storm.lists.len();
+    let storm = Storm { tree, memory, lists: Lists::new(THREADS, 0), killed: Mutex::default() };
+    let rounds = operations(160) / THREADS;
     thread::scope(|scope| {
-        for thread in 0..storm.lists.len() {
+        for thread in 0..THREADS {
             let storm = &storm;
             scope.spawn(move || storm.work(thread, rounds));
         }
     });
-    storm.passed_on.assert_met();
     let Storm { tree, lists, killed, .. } = storm;
-    let held: Vec<Held> =
-        lists.into_iter().flat_map(|list| list.into_inner().expect("whole").1).collect();
+    let held = lists.left();
     let mut ledger: HashMap<Group, u64> = HashMap::new();
     for (vec, group) in &held {
         *ledger.entry(group.clone()).or_default() += vec.capacity() as u64;

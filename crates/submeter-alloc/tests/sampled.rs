@@ -8,6 +8,8 @@ use submeter_alloc::exact::Exact;
 use submeter_alloc::sampled::Heap;
 use submeter_alloc::{Sampled, StartError};
 
+#[path = "common/lists.rs"]
+mod lists;
 #[path = "common/operations.rs"]
 mod operations;
 #[path = "common/samples.rs"]

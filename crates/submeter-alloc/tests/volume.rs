@@ -3,18 +3,21 @@
 use std::alloc::System;
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 
 use submeter::{Group, Schema, Tree, switch};
 use submeter_alloc::{Metered, Volume, thread_counts};
 
+#[path = "common/lists.rs"]
+mod lists;
 #[path = "common/operations.rs"]
 mod operations;
 #[path = "../../submeter-percpu/tests/it/witness.rs"]
 mod witness;
 
+use lists::Lists;
 use operations::operations;
 use witness::Witness;
 
@@ -240,21 +243,15 @@ fn storm(threads: usize, operations: usize) {
     /// No list of blocks grows beyond this: growing would be counted too.
     const HELD: usize = 1_000;
     let (tree, heap) = tree();
-    // Each with the thread that had it last.
-    let lists: Vec<Mutex<(usize, Vec<Vec<u8>>)>> =
-        (0..threads).map(|at| Mutex::new((at, Vec::with_capacity(HELD)))).collect();
-    let ended: Vec<_> = (0..threads).map(|_| AtomicBool::new(false)).collect();
-    let (passed_on, killed) = (Witness::new(), Witness::new());
+    let (lists, killed) = (Lists::new(threads, HELD), Witness::new());
     let ledgers = Mutex::new(HashMap::<Group, Ledger>::new());
     thread::scope(|scope| {
         for thread in 0..threads {
-            let (tree, lists, ledgers, ended) = (&tree, &lists, &ledgers, &ended);
-            let (passed_on, killed) = (&passed_on, &killed);
+            let (tree, lists, killed, ledgers) = (&tree, &lists, &killed, &ledgers);
             scope.spawn(move || {
                 let mut random = fastrand::Rng::with_seed(thread as u64);
                 let mut own = Vec::with_capacity(HELD);
-                let rounds = (operations / threads / ROUND) as u64;
-                for _ in (0..).take_while(|&round| passed_on.goes_on(round, rounds)) {
+                for _ in lists.rounds(operations / threads / ROUND) {
                     let name = format!("/tenants/t{}", random.u32(..20));
                     let group = tree.get_or_create(&name).expect("room");
                     let mut ledger = Ledger::default();
@@ -269,13 +266,7 @@ fn storm(threads: usize, operations: usize) {
                         }
                     }
                     drop(entered);
-                    let mut list = lists[random.usize(..threads)].lock().expect("whole");
-                    // Relaxed: a thread that seems to run has just ended.
-                    let runs = list.0 != thread && !ended[list.0].load(Ordering::Relaxed);
-                    passed_on.met(runs && !list.1.is_empty());
-                    list.0 = thread;
-                    std::mem::swap(&mut own, &mut list.1);
-                    drop(list);
+                    lists.exchange(thread, &mut own, &mut random);
                     if random.u32(..LIVES) == 0 {
                         // What others still do there counts as well.
                         killed.met(group.kill().is_ok());
@@ -284,12 +275,11 @@ fn storm(threads: usize, operations: usize) {
                     let known = ledgers.entry(group).or_default();
                     enter_into(known, ledger);
                 }
-                // Relaxed: as above.
-                ended[thread].store(true, Ordering::Relaxed);
+                lists.end(thread, own);
             });
         }
     });
-    passed_on.assert_met();
+    lists.left();
     killed.assert_met();
     let mut all = Ledger::default();
     for (group, ledger) in ledgers.into_inner().expect("whole") {

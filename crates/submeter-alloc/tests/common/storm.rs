@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use submeter::{Group, Tree};
 
+use crate::lists::Lists;
 use crate::witness::Witness;
 
 /// A block, and the index of its group in the list of all groups that ever existed.
@@ -30,11 +30,7 @@ pub(crate) fn storm(
     const ROUND: usize = if cfg!(miri) { 40 } else { 100 };
     /// One in this many rounds ends with its group.
     const LIVES: u32 = if cfg!(miri) { 5 } else { 50 };
-    // Each with the thread that had it last.
-    let lists: Vec<Mutex<(usize, Vec<Block>)>> =
-        (0..THREADS).map(|at| Mutex::new((at, Vec::with_capacity(held)))).collect();
-    let ended = [const { AtomicBool::new(false) }; THREADS];
-    let (passed_on, killed) = (Witness::new(), Witness::new());
+    let (lists, killed) = (Lists::new(THREADS, held), Witness::new());
     let groups: Mutex<(Vec<Group>, HashMap<Group, usize>)> = Mutex::default();
     let place = |group: &Group| {
         let (all, known) = &mut *groups.lock().expect("whole");
@@ -45,24 +41,16 @@ pub(crate) fn storm(
     };
     thread::scope(|scope| {
         for thread in 0..THREADS {
-            let (lists, place, flush, ended) = (&lists, &place, &flush, &ended);
-            let (passed_on, killed) = (&passed_on, &killed);
+            let (lists, killed, place, flush) = (&lists, &killed, &place, &flush);
             scope.spawn(move || {
                 let mut random = fastrand::Rng::with_seed(thread as u64);
                 let mut own: Vec<Block> = Vec::with_capacity(held);
-                let rounds = (operations / THREADS / ROUND) as u64;
-                for round in (0..).take_while(|&round| passed_on.goes_on(round, rounds)) {
+                for round in lists.rounds(operations / THREADS / ROUND) {
                     let name = format!("/storm/t{}", random.u32(..20));
                     let group = tree.get_or_create(&name).expect("room");
                     let at = place(&group);
                     group.run(|| (0..ROUND).for_each(|_| change_one(&mut own, at, &mut random)));
-                    let mut list = lists[random.usize(..THREADS)].lock().expect("whole");
-                    // Relaxed: a thread that seems to run has just ended.
-                    let runs = list.0 != thread && !ended[list.0].load(Ordering::Relaxed);
-                    passed_on.met(runs && !list.1.is_empty());
-                    list.0 = thread;
-                    std::mem::swap(&mut own, &mut list.1);
-                    drop(list);
+                    lists.exchange(thread, &mut own, &mut random);
                     if random.u32(..LIVES) == 0 {
                         killed.met(group.kill().is_ok());
                     }
@@ -70,15 +58,11 @@ pub(crate) fn storm(
                         flush();
                     }
                 }
-                // Relaxed: as above.
-                ended[thread].store(true, Ordering::Relaxed);
-                lists[thread].lock().expect("whole").1.append(&mut own);
+                lists.end(thread, own);
             });
         }
     });
-    passed_on.assert_met();
     killed.assert_met();
     let (all, _) = groups.into_inner().expect("whole");
-    let left = lists.into_iter().flat_map(|list| list.into_inner().expect("whole").1).collect();
-    (left, all)
+    (lists.left(), all)
 }
