@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use submeter_browser::{Key, Program};
+use submeter_browser::{Browser, Key, Program};
 
 use crate::shown::{Outcome, ROWS, shown};
 
@@ -512,6 +512,27 @@ async fn one_part_is_painted_between_frames() -> Outcome {
     browser.close().await
 }
 
+/// Continues a page that is paused, until the server's first message of the connection is painted.
+async fn resumed(browser: &Browser) -> Outcome {
+    browser.value("(window.before = model.groups, 0)").await?;
+    browser.press(['p']).await?;
+    Ok(browser.until("model.groups !== before && !painter.due.size").await?)
+}
+
+/// The first message of a connection describes all groups anew, and the focus is in the same row.
+#[tokio::test]
+async fn a_reconnection_keeps_the_focus() -> Outcome {
+    let Some((_program, browser)) = shown().await? else { return Ok(()) };
+    browser.value("table.move(table.rows.indexOf(model.byPath('/beta/one')))").await?;
+    browser.press(['p']).await?;
+    browser.until("link.isPaused && !painter.due.size").await?;
+    resumed(&browser).await?;
+    assert_eq!(browser.value(FOCUS).await?, "/beta/one");
+    browser.press([Key::Left]).await?;
+    browser.until(&format!("{FOCUS} === '/beta'")).await?;
+    browser.close().await
+}
+
 /// Ten thousand tenants put no more rows into the document than are visible.
 #[tokio::test]
 async fn only_visible_rows_are_in_the_document() -> Outcome {
@@ -539,7 +560,7 @@ async fn only_visible_rows_are_in_the_document() -> Outcome {
                   setTimeout(() => { fillRow = fill; done(n); }, 200);";
     let filled = browser.run(filled).await?;
     assert!(filled.as_u64().is_some_and(|n| (1..4).contains(&n)), "{filled} of {after}");
-    browser.press(['p']).await?;
+    resumed(&browser).await?;
     // Out of view the focused row still knows its place.
     browser.value("scrollTo(0, 0)").await?;
     browser.until("table.first === 0").await?;

@@ -57,10 +57,11 @@ const model = {
     const said = JSON.stringify([doc.views, doc.schema]);
     this.said ||= said;
     if (this.said !== said) location.reload();
+    const before = this.groups;
     this.groups = new Map();
     this.root = null;
     this.ahead = [];
-    for (const group of doc.groups) this.add(group);
+    for (const group of doc.groups) this.add(group, before);
     for (const [id, line] of doc.lines) {
       const group = this.groups.get(id);
       if (group) group.line = line.slice(-SLOTS).map((value) => value || 0);
@@ -129,11 +130,14 @@ const model = {
   // Marks and past verdicts come only when they change.
   judged({ verdicts = [], marks = this.marks, earlier = this.earlier }) { Object.assign(this, { verdicts, marks, earlier }); },
 
-  add([id, parentId, name, row]) {
+  // A group that was there `before` this connection stays the same object: a new one would have a new
+  // row, and the keyboard would lose its place with each reconnection.
+  add([id, parentId, name, row], before = new Map()) {
     const parent = parentId === null ? null : this.groups.get(parentId);
     const path = parent ? (parent.path === "/" ? "" : parent.path) + "/" + name : "/";
-    const title = visible(path);
-    const group = { id, parent, name, path, title, depth: parent ? parent.depth + 1 : 0, kids: [], row, line: null, sum: 0, search: title.toLowerCase() };
+    const known = before.get(id), title = visible(path);
+    const group = known && known.path === path ? known : { id, name, path, title, depth: parent ? parent.depth + 1 : 0, search: title.toLowerCase() };
+    Object.assign(group, { parent, kids: [], row, line: null, sum: 0, order: null });
     this.groups.set(id, group);
     if (parent) parent.kids.push(group); else this.root = group;
   },
