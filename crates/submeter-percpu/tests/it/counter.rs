@@ -230,7 +230,17 @@ fn a_set_loses_no_add_that_races_with_it_stress() {
 fn racing_sets_leave_one_value_stress() {
     on_every_backend(|area| {
         let (counter, setter) = settable(area);
-        let set = |value| setter.set(value, || counter.sum(), |lacking| counter.add(lacking));
+        let (setting, raced) = (AtomicI64::new(0), AtomicBool::new(false));
+        let set = |value| {
+            let sum = || {
+                // Where both share a CPU, only now does the other one come.
+                std::thread::yield_now();
+                counter.sum()
+            };
+            raced.fetch_or(setting.fetch_add(1, SeqCst) > 0, SeqCst);
+            setter.set(value, sum, |lacking| counter.add(lacking));
+            setting.fetch_sub(1, SeqCst);
+        };
         let (arrived, wrong) = (AtomicI64::new(0), AtomicI64::new(0));
         let meet = |at: i64| {
             arrived.fetch_add(1, SeqCst);
@@ -254,6 +264,7 @@ fn racing_sets_leave_one_value_stress() {
             }
         });
         assert_eq!(wrong.into_inner(), 0, "sums of neither 100 nor 10,000");
+        assert!(raced.load(SeqCst), "no set began amid another");
     });
 }
 

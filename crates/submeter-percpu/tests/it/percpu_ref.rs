@@ -37,8 +37,12 @@ impl Counted {
 #[test]
 fn percpu_ref_1_release_runs_exactly_once_stress() {
     on_every_backend(|area| {
+        let mut rounds_done = 0;
         // Under Miri, one of each kind.
-        for round in 0..if cfg!(miri) { 2 } else { 200 } {
+        until_met(if cfg!(miri) { 2 } else { 200 }, || {
+            let round = rounds_done;
+            rounds_done += 1;
+            let mut is_amid = false;
             let counted = Counted::new(area, Options::new());
             let reference = &counted.reference;
             // Each thread puts references that another thread took on another CPU.
@@ -60,6 +64,7 @@ fn percpu_ref_1_release_runs_exactly_once_stress() {
                 }
                 if round % 2 == 0 {
                     assert!(reference.kill());
+                    is_amid = !reference.is_released();
                 }
             });
             if round % 2 == 1 {
@@ -68,7 +73,8 @@ fn percpu_ref_1_release_runs_exactly_once_stress() {
             }
             assert!(reference.is_released() && reference.is_zero());
             assert_eq!(counted.releases(), 1);
-        }
+            is_amid
+        });
     });
 }
 
@@ -115,10 +121,10 @@ fn percpu_ref_2_a_fold_is_not_zero_early_stress() {
 fn percpu_ref_3_confirm_ends_tryget_live_stress() {
     on_every_backend(|area| {
         for start in [Start::Percpu, Start::Atomic] {
-            for _ in 0..rounds(100) {
+            until_met(rounds(100), || {
                 let counted = Counted::new(area, Options::new().start(start));
                 let (reference, confirmed) = (&counted.reference, AtomicBool::new(false));
-                let took_some = AtomicBool::new(false);
+                let (took_some, was_late) = (AtomicBool::new(false), AtomicBool::new(false));
                 reference.get();
                 std::thread::scope(|scope| {
                     for _ in 0..3 {
@@ -130,6 +136,8 @@ fn percpu_ref_3_confirm_ends_tryget_live_stress() {
                                 let took = reference.tryget_live();
                                 assert!(!(late && took), "a tryget_live after the confirmation");
                                 if !took {
+                                    // Relaxed: read after the joins.
+                                    was_late.fetch_or(late, Ordering::Relaxed);
                                     break;
                                 }
                                 reference.put();
@@ -153,7 +161,8 @@ fn percpu_ref_3_confirm_ends_tryget_live_stress() {
                 reference.put_many(2);
                 assert!(!reference.tryget());
                 assert_eq!(counted.releases(), 1);
-            }
+                was_late.into_inner()
+            });
         }
     });
 }
@@ -219,7 +228,7 @@ fn an_excess_put_releases_nothing_again() {
 #[test]
 fn percpu_ref_6_a_release_sees_writes_stress() {
     on_every_backend(|area| {
-        for _ in 0..rounds(300) {
+        until_met(rounds(300), || {
             let written: Arc<[AtomicU32; 4]> = Arc::default();
             let seen = Arc::clone(&written);
             let reference = PercpuRef::with(Options::new().area(area), move || {
@@ -230,7 +239,8 @@ fn percpu_ref_6_a_release_sees_writes_stress() {
             })
             .expect("room");
             reference.get_many(4);
-            std::thread::scope(|scope| {
+            // Whether a put releases it, and not the kill.
+            let is_put = std::thread::scope(|scope| {
                 for thread in 0..4 {
                     let (written, reference) = (&written, &reference);
                     scope.spawn(move || {
@@ -241,9 +251,11 @@ fn percpu_ref_6_a_release_sees_writes_stress() {
                     });
                 }
                 reference.kill();
+                !reference.is_released()
             });
             reference.released_blocking(soon()).expect("every reference was put");
-        }
+            is_put
+        });
     });
 }
 

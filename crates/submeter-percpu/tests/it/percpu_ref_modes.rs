@@ -170,16 +170,29 @@ fn percpu_ref_5_batches_serialise_stress() {
     on_every_backend(|area| {
         let (rounds, count) = if cfg!(miri) { (2, 8) } else { (100, 20) };
         let first = count * 3 / 4;
-        for _ in 0..rounds {
+        until_met(rounds, || {
+            // Changes of mode; and whether any came amid a batch.
+            let (changes, met) = (AtomicU32::new(0), AtomicBool::new(false));
             let all: Vec<_> =
                 (0..count).map(|_| counted(area, Options::new().allow_reinit())).collect();
             all.iter().for_each(|(reference, _)| reference.get());
+            let refs = || all.iter().map(|(reference, _)| reference);
+            let kill = |refs: &mut dyn Iterator<Item = &PercpuRef>| {
+                // Relaxed, here and below: signs of progress, read after the joins.
+                let before = changes.load(Ordering::Relaxed);
+                let killed = PercpuRef::kill_many(refs);
+                met.fetch_or(changes.load(Ordering::Relaxed) != before, Ordering::Relaxed);
+                killed
+            };
+            let change = |to: fn(&PercpuRef), reference: &PercpuRef| {
+                to(reference);
+                changes.fetch_add(1, Ordering::Relaxed);
+            };
             std::thread::scope(|scope| {
-                let refs = || all.iter().map(|(reference, _)| reference);
-                let forth = scope.spawn(move || PercpuRef::kill_many(refs().take(first)));
-                let back = scope.spawn(move || PercpuRef::kill_many(refs().skip(first).rev()));
-                scope.spawn(move || refs().rev().for_each(PercpuRef::switch_to_atomic));
-                scope.spawn(move || refs().for_each(PercpuRef::switch_to_percpu));
+                let forth = scope.spawn(|| kill(&mut refs().take(first)));
+                let back = scope.spawn(|| kill(&mut refs().skip(first).rev()));
+                scope.spawn(|| refs().rev().for_each(|it| change(PercpuRef::switch_to_atomic, it)));
+                scope.spawn(|| refs().for_each(|it| change(PercpuRef::switch_to_percpu, it)));
                 assert_eq!(forth.join().expect("no panic") + back.join().expect("no panic"), count);
             });
             for (reference, released) in &all {
@@ -187,7 +200,8 @@ fn percpu_ref_5_batches_serialise_stress() {
                 reference.put();
                 assert_eq!(times(released), 1);
             }
-        }
+            met.into_inner()
+        });
     });
 }
 
