@@ -516,7 +516,7 @@ async fn one_part_is_painted_between_frames() -> Outcome {
 async fn resumed(browser: &Browser) -> Outcome {
     browser.value("(window.before = model.groups, 0)").await?;
     browser.press(['p']).await?;
-    Ok(browser.until("model.groups !== before && !painter.due.size").await?)
+    browser.until("model.groups !== before && !painter.due.size").await
 }
 
 /// The first message of a connection describes all groups anew, and the focus is in the same row.

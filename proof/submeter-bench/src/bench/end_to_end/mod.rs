@@ -184,7 +184,7 @@ impl Bench {
 
 /// Returns whether a server is started anew for this slice.
 fn is_anew(turn: Turn) -> bool {
-    turn.pipeline == PIPELINES[0] && turn.round % ROUNDS_OF_A_START == 0
+    turn.pipeline == PIPELINES[0] && turn.round.is_multiple_of(ROUNDS_OF_A_START)
 }
 
 /// The quantiles of the response time that have a row.
