@@ -496,8 +496,7 @@ async fn a_hostile_name_stays_text() -> Outcome {
 #[tokio::test]
 async fn one_part_is_painted_between_frames() -> Outcome {
     let Some((_program, browser)) = shown().await? else { return Ok(()) };
-    browser.press(['p']).await?;
-    browser.until("link.isPaused && !painter.due.size").await?;
+    paused(&browser).await?;
     let painted = "const parts = [], times = []; \
         painter.parts = painter.parts.map((part, i) => () => { \
           parts.push(i); times.push(document.timeline.currentTime); part(); }); \
@@ -512,6 +511,12 @@ async fn one_part_is_painted_between_frames() -> Outcome {
     browser.close().await
 }
 
+/// Pauses a page, once everything that it has received is painted.
+async fn paused(browser: &Browser) -> Outcome {
+    browser.press(['p']).await?;
+    browser.until("link.isPaused && !painter.due.size").await
+}
+
 /// Continues a page that is paused, until the server's first message of the connection is painted.
 async fn resumed(browser: &Browser) -> Outcome {
     browser.value("(window.before = model.groups, 0)").await?;
@@ -524,8 +529,7 @@ async fn resumed(browser: &Browser) -> Outcome {
 async fn a_reconnection_keeps_the_focus() -> Outcome {
     let Some((_program, browser)) = shown().await? else { return Ok(()) };
     browser.value("table.move(table.rows.indexOf(model.byPath('/beta/one')))").await?;
-    browser.press(['p']).await?;
-    browser.until("link.isPaused && !painter.due.size").await?;
+    paused(&browser).await?;
     resumed(&browser).await?;
     assert_eq!(browser.value(FOCUS).await?, "/beta/one");
     browser.press([Key::Left]).await?;
@@ -553,8 +557,7 @@ async fn only_visible_rows_are_in_the_document() -> Outcome {
     let after = browser.value(rows).await?.as_u64().ok_or("a number")?;
     assert!((10..60).contains(&after), "{after} rows at the end");
     // Rows that stay in view have nothing new to say.
-    browser.press(['p']).await?;
-    browser.until("link.isPaused && !painter.due.size").await?;
+    paused(&browser).await?;
     let filled = "const fill = fillRow; let n = 0; fillRow = (...of) => { n++; fill(...of); }; \
                   scrollBy(0, -2 * table.rowHeight()); \
                   setTimeout(() => { fillRow = fill; done(n); }, 200);";

@@ -132,10 +132,10 @@ const model = {
 
   // A group that was there `before` this connection stays the same object: a new one would have a new
   // row, and the keyboard would lose its place with each reconnection.
-  add([id, parentId, name, row], before = new Map()) {
+  add([id, parentId, name, row], before) {
     const parent = parentId === null ? null : this.groups.get(parentId);
     const path = parent ? (parent.path === "/" ? "" : parent.path) + "/" + name : "/";
-    const known = before.get(id), title = visible(path);
+    const known = before?.get(id), title = visible(path);
     const group = known && known.path === path ? known : { id, name, path, title, depth: parent ? parent.depth + 1 : 0, search: title.toLowerCase() };
     Object.assign(group, { parent, kids: [], row, line: null, sum: 0, order: null });
     this.groups.set(id, group);
