@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
@@ -19,7 +21,7 @@ use submeter::admission::{Admission, Admitted};
 use submeter::switch::{self, InGroup};
 use submeter::{Bytes, Charge, Count, Counter, Metrics, Nanoseconds, Quota, Rate, RateLimit, Tree};
 use submeter_alloc::Live;
-use submeter_alloc::exact::{Heap, OrOverHeap, OverLimit};
+use submeter_alloc::exact::{self, Heap, OrOverHeap, OverLimit};
 use submeter_http::{Dashboard, HttpMetrics, MeterLayer, RateLayer, refused};
 use tokio::sync::Mutex;
 
@@ -29,6 +31,13 @@ use super::store::{self, BATCH, Document, Listed, PIECE, Plan, Store};
 const DOCUMENT_MAX: u64 = 64 << 20;
 
 const SECOND: Duration = Duration::from_secs(1);
+
+/// Number of a piece's bytes after which the work on a long document checks the tenant's limit and
+/// lets another thread run that waits for its CPU. The kernel would let that wait for milliseconds.
+const PART: usize = 1 << 10;
+
+/// Number of words that are counted or freed without a pause.
+const FEW: usize = 1 << 10;
 
 /// Number of a document's most frequent words that are kept.
 const WORDS_KEPT: usize = 10;
@@ -286,32 +295,79 @@ async fn vocabulary(
     let Some(group) = switch::current() else { return Err(StatusCode::UNAUTHORIZED.into()) };
     let known = count_known(document).in_group(&group).or_over_heap().await;
     let full = |over: OverLimit| (StatusCode::INSUFFICIENT_STORAGE, format!("{over}\n"));
-    Ok(format!("{}\n", known.map_err(full)??))
+    Ok(format!("{}\n", known.map_err(full)??.map_err(full)?))
 }
 
-/// Counts the different words of a document. Holds all of them.
-async fn count_known(document: Document) -> Result<usize, Broken> {
-    let document = Arc::new(document);
-    // A tree, because it grows one node at a time and does not double its size.
-    let (mut known, mut word) = (BTreeSet::new(), Vec::new());
+/// Counts the different words of a document, a piece at a time. Between two pieces the future may
+/// end: because its tenant is over the limit, or because the client has gone.
+///
+/// Not in the polls themselves: whatever else a worker of the runtime has found to do would wait
+/// for as long as a poll takes, and if it slept until a socket was ready, all sockets would.
+async fn count_known(document: Document) -> Result<Result<usize, OverLimit>, Broken> {
+    let (document, mut words) = (Arc::new(document), Words::default());
     for position in 0.. {
         let document = Arc::clone(&document);
-        let Some(piece) = blocking(move || document.piece(position)).await? else { break };
-        for &byte in &piece {
-            if !byte.is_ascii_whitespace() {
-                word.push(byte);
-            } else if known.contains(&word) {
-                word.clear();
-            } else {
-                known.insert(std::mem::take(&mut word));
+        let counted = blocking(move || match document.piece(position)? {
+            Some(piece) => Ok(words.count(&piece).map(ControlFlow::Continue)),
+            None => Ok(Ok(ControlFlow::Break(words.len()))),
+        });
+        words = match counted.await? {
+            Ok(ControlFlow::Continue(words)) => words,
+            Ok(ControlFlow::Break(known)) => return Ok(Ok(known)),
+            Err(over) => return Ok(Err(over)),
+        };
+    }
+    unreachable!("a document ends");
+}
+
+/// The different words of a text. It holds all of them.
+#[derive(Default)]
+struct Words {
+    /// A tree, because it grows one node at a time and does not double its size.
+    known: BTreeSet<Vec<u8>>,
+    /// The beginning of the next word.
+    word: Vec<u8>,
+}
+
+impl Words {
+    /// Adds the words of the next piece. Frees all at the first part after which the tenant is over
+    /// its limit.
+    fn count(mut self, piece: &[u8]) -> std::result::Result<Words, OverLimit> {
+        for part in piece.chunks(PART) {
+            for &byte in part {
+                if !byte.is_ascii_whitespace() {
+                    self.word.push(byte);
+                } else if self.known.contains(&self.word) {
+                    self.word.clear();
+                } else {
+                    self.known.insert(std::mem::take(&mut self.word));
+                }
+            }
+            exact::check()?;
+            if self.known.len() > FEW {
+                thread::yield_now();
             }
         }
-        // After each piece, check the limit and let others have a turn.
-        tokio::task::yield_now().await;
+        Ok(self)
     }
-    known.insert(word);
-    known.remove(&[][..]);
-    Ok(known.len())
+
+    fn len(mut self) -> usize {
+        self.known.insert(std::mem::take(&mut self.word));
+        self.known.remove(&[][..]);
+        self.known.len()
+    }
+}
+
+impl Drop for Words {
+    /// Frees them in parts: a hundred thousand take milliseconds.
+    fn drop(&mut self) {
+        for (number, word) in std::mem::take(&mut self.known).into_iter().enumerate() {
+            drop(word);
+            if number % FEW == FEW - 1 {
+                thread::yield_now();
+            }
+        }
+    }
 }
 
 async fn create_tenant(
