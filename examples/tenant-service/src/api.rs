@@ -1,6 +1,7 @@
 //! The API: documents of the tenant whose key a request has, and the tenants themselves.
 
 use std::collections::{BTreeSet, HashMap};
+use std::error::Error;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -20,7 +21,6 @@ use rayon::prelude::*;
 use submeter::admission::{Admission, Admitted};
 use submeter::switch::{self, InGroup};
 use submeter::{Bytes, Charge, Count, Counter, Metrics, Nanoseconds, Quota, Rate, RateLimit, Tree};
-use submeter_alloc::Live;
 use submeter_alloc::exact::{self, Heap, OrOverHeap, OverLimit};
 use submeter_http::{Dashboard, HttpMetrics, MeterLayer, RateLayer, refused};
 use tokio::sync::Mutex;
@@ -51,7 +51,7 @@ pub(crate) struct Keys {
     pub(crate) memory: Quota<Bytes>,
     /// Heap memory that requests and jobs have allocated
     #[metric(all)]
-    pub(crate) live: Live,
+    pub(crate) live: submeter_alloc::Live,
     /// Requests let in
     requests: RateLimit<Count>,
     /// Time that jobs waited for their tenant's turn
@@ -294,8 +294,7 @@ async fn vocabulary(
     let document = find(&api, &tenant, &name).await?;
     let Some(group) = switch::current() else { return Err(StatusCode::UNAUTHORIZED.into()) };
     let known = count_known(document).in_group(&group).or_over_heap().await;
-    let full = |over: OverLimit| (StatusCode::INSUFFICIENT_STORAGE, format!("{over}\n"));
-    Ok(format!("{}\n", known.map_err(full)??.map_err(full)?))
+    Ok(format!("{}\n", known.map_err(Broken::new)??))
 }
 
 /// Counts the different words of a document, a piece at a time. Between two pieces the future may
@@ -303,18 +302,17 @@ async fn vocabulary(
 ///
 /// Not in the polls themselves: whatever else a worker of the runtime has found to do would wait
 /// for as long as a poll takes, and if it slept until a socket was ready, all sockets would.
-async fn count_known(document: Document) -> Result<Result<usize, OverLimit>, Broken> {
+async fn count_known(document: Document) -> Result<usize, Broken> {
     let (document, mut words) = (Arc::new(document), Words::default());
     for position in 0.. {
         let document = Arc::clone(&document);
         let counted = blocking(move || match document.piece(position)? {
-            Some(piece) => Ok(words.count(&piece).map(ControlFlow::Continue)),
-            None => Ok(Ok(ControlFlow::Break(words.len()))),
+            Some(piece) => Ok(ControlFlow::Continue(words.count(&piece)?)),
+            None => Ok(ControlFlow::Break(words.len())),
         });
         words = match counted.await? {
-            Ok(ControlFlow::Continue(words)) => words,
-            Ok(ControlFlow::Break(known)) => return Ok(Ok(known)),
-            Err(over) => return Ok(Err(over)),
+            ControlFlow::Continue(words) => words,
+            ControlFlow::Break(known) => return Ok(known),
         };
     }
     unreachable!("a document ends");
@@ -332,7 +330,7 @@ struct Words {
 impl Words {
     /// Adds the words of the next piece. Frees all at the first part after which the tenant is over
     /// its limit.
-    fn count(mut self, piece: &[u8]) -> std::result::Result<Words, OverLimit> {
+    fn count(mut self, piece: &[u8]) -> store::Result<Words> {
         for part in piece.chunks(PART) {
             for &byte in part {
                 if !byte.is_ascii_whitespace() {
@@ -438,26 +436,30 @@ async fn blocking<T: Send + 'static>(
     done.map_err(Broken::new)?.map_err(Broken::new)
 }
 
-/// The error of a request that failed through no fault of its client.
+/// The error of a request that failed through no fault of its client, or whose tenant is over its
+/// heap limit.
 #[derive(Debug)]
-struct Broken(String);
+struct Broken(Box<dyn Error + Send + Sync>);
 
 impl Broken {
-    fn new(cause: impl fmt::Display) -> Broken {
-        Broken(cause.to_string())
+    fn new(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Broken {
+        Broken(cause.into())
     }
 }
 
 impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        self.0.fmt(f)
     }
 }
 
-impl std::error::Error for Broken {}
+impl Error for Broken {}
 
 impl IntoResponse for Broken {
     fn into_response(self) -> Response {
+        if self.0.is::<OverLimit>() {
+            return (StatusCode::INSUFFICIENT_STORAGE, format!("{self}\n")).into_response();
+        }
         eprintln!("tenant-service: {self}");
         StatusCode::INTERNAL_SERVER_ERROR.into_response()
     }
