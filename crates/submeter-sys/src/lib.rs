@@ -98,8 +98,8 @@ pub const STRIDE: usize = if cfg!(miri) {
 /// If a gauge's amounts are added on one CPU and removed on another, its words cross 0 again and
 /// again, and there is no other number near which words stay like that: in a recorded kernel build
 /// more than a third of the crossings were of 0. The value is about half of each batch size in use:
-/// 2^10, 2^17 and 2^20. It costs two instructions.
-pub const CENTRE: i32 = (1 << 9) + (1 << 16) + (1 << 19);
+/// 2^12, 2^17 and 2^20. It costs two instructions.
+pub const CENTRE: i32 = (1 << 11) + (1 << 16) + (1 << 19);
 
 /// One line and one page.
 const SMALL_STEP: usize = (1 << 6) + (1 << 12);

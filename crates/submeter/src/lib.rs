@@ -78,7 +78,7 @@
 //! next process. `derive` makes a struct of keys declare its metrics ([`Metrics`]). `serde`
 //! serializes the results of reads in these shapes:
 //!
-//! - [`Reading`]: `{"value": …, "max_error": 1023, "age_ns": 1200}`
+//! - [`Reading`]: `{"value": …, "max_error": 4095, "age_ns": 1200}`
 //! - [`Usage`]: `{"current": 60, "peak": 80, "peak_low": 80, "limit": 100, "refused": 0,
 //!   "overdrafts": 0, "mode": "enforced", "high": null, "min": null, "low": null, "paused": 0,
 //!   "postponed": 0, "reclaimed": 0, "reclaimed_low": 0, "panics": 0}`

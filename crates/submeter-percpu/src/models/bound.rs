@@ -14,12 +14,12 @@ use crate::overflow::{InFlight, batch_overflow, in_flight, marked_overflow};
 use crate::pending::{Noted, Pending, Updated};
 use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-const MASK: u64 = (1 << 10) - 1;
+const MASK: u64 = (1 << 12) - 1;
 /// Adds from the lower end of a batch to its upper end, and to that of the next.
-const ADDS: [i64; 2] = [1023, 1024];
+const ADDS: [i64; 2] = [4095, 4096];
 /// The lower end of the batch that contains 0, and its upper end.
-const UP_FROM: i64 = -512;
-const DOWN_FROM: i64 = 511;
+const UP_FROM: i64 = -2048;
+const DOWN_FROM: i64 = 2047;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mistake {
@@ -200,7 +200,7 @@ fn loom_a_read_beside_a_crossing_is_bounded() {
 #[should_panic(expected = " is not ")]
 fn loom_finds_crossings_by_other_boundaries() {
     // A single step: a larger one crosses by any boundaries.
-    let adds = [1023, 1];
+    let adds = [4095, 1];
     explore_within(2, move || {
         a_crossing_beside_a_flush_and_a_reader(adds, Mistake::OtherBoundaries, false);
     });

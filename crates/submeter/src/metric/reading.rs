@@ -19,7 +19,7 @@ use crate::metric::unit::Unit;
 ///
 /// let reading = tree.root().read(requests);
 /// assert!(reading.value + reading.max_error >= 7);
-/// println!("{reading} requests, {:?} ago", reading.age); // 0 ± 1023 requests, 1.2µs ago
+/// println!("{reading} requests, {:?} ago", reading.age); // 0 ± 4095 requests, 1.2µs ago
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl<T> Reading<T> {
     }
 }
 
-/// Writes `7` if exact, `7 ± 1023` if not; displaying the age is left to the caller.
+/// Writes `7` if exact, `7 ± 4095` if not; displaying the age is left to the caller.
 impl<T: fmt::Display> fmt::Display for Reading<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.max_error {

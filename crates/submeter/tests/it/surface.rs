@@ -192,7 +192,7 @@ fn a_distribution_is_read_with_its_bound_stress() {
     // that of its bucket and that of the sum.
     groups[0].record(f.latency, 1_000_000);
     let bound = parent.read_histogram(f.latency).max_error;
-    assert!((1..=2 * 8 * 1023).contains(&bound), "{bound}");
+    assert!((1..=2 * 8 * 4095).contains(&bound), "{bound}");
 }
 
 #[test]

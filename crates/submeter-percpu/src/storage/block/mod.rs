@@ -442,7 +442,7 @@ mod tests {
             let areas = [Area::new(|_| 0), Area::with_backend(Backend::LockedByThread, |_| 0)];
             for area in areas.map(|area| area.expect("address space")) {
                 let block = area.block(1).expect("room");
-                for batch in [1_i64 << 10, 1 << 17, 1 << 20] {
+                for batch in [1_i64 << 12, 1 << 17, 1 << 20] {
                     let crossed = std::cell::Cell::new(0);
                     let add = |n| {
                         let more =

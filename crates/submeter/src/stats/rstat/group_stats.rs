@@ -5,11 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use submeter_percpu::Block;
 use submeter_percpu::pending::{Collections, Updated};
-use submeter_percpu::storage::BlockRef;
 
 use super::{Lineage, Rstat, noted, upward};
 use crate::error::Error;
-use crate::path::DEPTH_MAX;
 use crate::stats::flush::node_table::Birth;
 
 /// The words of a group. After a drop, the next flush hands what remains to the parent.
@@ -31,8 +29,12 @@ impl GroupStats {
             rstat.len.fetch_sub(1, Ordering::Relaxed);
             Error::storage(cause)
         })?;
+        let above = parent.map(|parent| parent.block.block_ref());
+        let lines = above.map_or(&[][..], |above| &above.path).iter().copied();
+        let own = u32::try_from(block.first_line()).expect("a row has fewer lines than 2^24");
         let block = block.with(Lineage {
-            parent: parent.map(|parent| parent.block.block_ref().clone()),
+            path: lines.chain([own]).collect(),
+            parent: above.cloned(),
             population: AtomicU64::new(0),
         });
         for at in upward(block.block_ref()) {
@@ -97,7 +99,7 @@ impl GroupStats {
     pub(super) fn crossed(&self, word: usize, updated: &Updated<'_>) {
         // Saturates: the largest pending error makes bounds meaningless until the next flush.
         let batches = u32::try_from(updated.batches().unsigned_abs()).unwrap_or(u32::MAX);
-        self.rstat.raise(self.block.block_ref(), word, batches, updated);
+        self.rstat.raise(&self.block.block_ref().path, word, batches, updated);
     }
 
     #[cfg(test)]
@@ -113,13 +115,8 @@ impl GroupStats {
 
 impl Rstat {
     /// Returns the flushes of a group, given those of the groups above it.
-    fn flushes_of(
-        &self,
-        at: &BlockRef<Lineage>,
-        above: Collections,
-        updated: &Updated<'_>,
-    ) -> Collections {
-        let own = noted(self.flushed_line(at.first_line())).collections(updated);
+    fn flushes_of(&self, above: Collections, line: u32, updated: &Updated<'_>) -> Collections {
+        let own = noted(self.flushed_line(line as usize)).collections(updated);
         Collections {
             begun: above.begun.max(own.begun),
             covered: above.covered.max(own.covered),
@@ -127,21 +124,15 @@ impl Rstat {
         }
     }
 
-    /// Adds `batches` to the pending error of a word in a group and in all groups above it.
-    fn raise(&self, at: &BlockRef<Lineage>, word: usize, batches: u32, updated: &Updated<'_>) {
+    /// Adds `batches` to the pending error of a word in all groups of a path.
+    fn raise(&self, path: &[u32], word: usize, batches: u32, updated: &Updated<'_>) {
+        let of = |above, &line: &u32| self.flushes_of(above, line, updated);
         // The root first: which flushes apply to a group depends on those of the groups above it.
-        // Not by recursion, because a signal handler's stack may be small.
-        let (mut path, mut groups) = ([None; DEPTH_MAX + 1], 0);
-        for at in upward(at) {
-            path[groups] = Some(at);
-            groups += 1;
-        }
         let mut flushes = Collections::default();
-        for &at in path[..groups].iter().rev().flatten() {
-            flushes = self.flushes_of(at, flushes, updated);
-            let of = |above, at| self.flushes_of(at, above, updated);
-            let again = || upward(at).fold(Collections::default(), of);
-            self.pending_error(at, word).add(flushes, batches, again);
+        for (n, line) in path.iter().enumerate() {
+            flushes = of(flushes, line);
+            let again = || path[..=n].iter().fold(Collections::default(), of);
+            self.pending_error(*line as usize, word).add(flushes, batches, again);
         }
     }
 }

@@ -144,10 +144,10 @@ impl Rstat {
         let since = |covered| {
             // No updater can have seen a later number.
             let begun = || self.flushes.begun();
-            let of = |word| self.pending_error(at, word).sum(covered, begun);
+            let of = |word| self.pending_error(at.first_line(), word).sum(covered, begun);
             words.clone().map(of).fold(0, u32::saturating_add)
         };
-        match since(self.flushes.covered().max(self.covered(at))) {
+        match since(self.flushes.covered().max(self.covered(at.first_line()))) {
             0 => 0,
             pending => self.pending_here(at, pending, since),
         }
@@ -162,7 +162,7 @@ impl Rstat {
         pending: u32,
         since: impl FnOnce(u64) -> u32,
     ) -> u32 {
-        let covered = upward(at).map(|at| self.covered(at));
+        let covered = at.path.iter().map(|&line| self.covered(line as usize));
         covered.max().map_or(pending, since)
     }
 
@@ -174,14 +174,14 @@ impl Rstat {
 
     /// Returns the number of the last complete flush of just this part.
     #[inline]
-    fn covered(&self, at: &BlockRef<Lineage>) -> u64 {
-        noted(self.flushed_line(at.first_line())).covered()
+    fn covered(&self, line: usize) -> u64 {
+        noted(self.flushed_line(line)).covered()
     }
 
-    /// Returns the pending error of a word: see [`Pending`].
+    /// Returns the pending error of a word, by the first line of a group's block: see [`Pending`].
     #[inline]
-    pub(super) fn pending_error(&self, at: &BlockRef<Lineage>, word: usize) -> Pending<'_> {
-        let at = at.first_word() + word;
+    pub(super) fn pending_error(&self, line: usize, word: usize) -> Pending<'_> {
+        let at = line * LINE_WORDS + word;
         Pending(rows::PENDING_ERROR.map(|row| self.area.shared(row, at)))
     }
 }
@@ -196,6 +196,9 @@ pub(super) fn noted(words: &[AtomicI64; LINE_WORDS]) -> Noted<'_> {
 /// else holds it. It is in a `BlockRef` with its block's words, whose index they need as well.
 pub(crate) struct Lineage {
     pub(super) parent: Option<BlockRef<Lineage>>,
+    /// The first lines of the groups above, the root's first, and its own. A crossing finds all of
+    /// them here: from parent to parent, it would wait for one line of memory after the other.
+    pub(super) path: Box<[u32]>,
     /// Number of groups here and below, including dying ones: how many words a total is made of.
     pub(super) population: AtomicU64,
 }

@@ -11,7 +11,7 @@
       and xr6, xr6, #0x3fffff8
       add xr6, xr3, xr6
       add xr3, xr1, xr9
-      mov wr9, #512
+      mov wr9, #2048
       mov wr1, #4160
       movk wr9, #9, lsl #16
       movk wr1, #16385, lsl #16

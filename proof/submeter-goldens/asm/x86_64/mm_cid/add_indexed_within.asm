@@ -28,12 +28,12 @@
 |     jae L5
 |     leaq (%r3,%r4,8), %r3
 |     movq (%r3), %r2
-|     addq $590336, %r2
+|     addq $591872, %r2
 |     leaq (%r2,%r6), %r5
 |     xorq %r5, %r2
 |     cmpq %r7, %r2
 |     ja L5
-|     subq $590336, %r5
+|     subq $591872, %r5
 |     movq %r5, (%r3)
 | L3:
 |     .section __rseq_failure
