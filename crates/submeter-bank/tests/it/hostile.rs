@@ -96,7 +96,7 @@ fn no_requests_take_more_than_cap_or_limit() {
     let mut rng = Rng::with_seed(16);
     for past in [Past::None, Past::Unknown] {
         let (mut ledger, mut now) = (ledger(past), Duration::ZERO);
-        for sequence in 0..if cfg!(miri) { 50 } else { 5_000 } {
+        for sequence in 0..if cfg!(miri) { 50 } else { 20_000 } {
             let member = ["a", "b", "c", "d"][rng.usize(0..4)];
             let mut request =
                 request(member, rng.u64(0..3), rng.u64(0..LIMIT * 2), rng.u64(0..LIMIT * 2));
