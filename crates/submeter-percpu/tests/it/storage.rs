@@ -266,7 +266,7 @@ fn some_lines_are_taken_and_the_others_left() {
 #[test]
 fn found_lines_stay_marked_until_taken() {
     on_every_backend(|area| {
-        let blocks: Vec<_> = (0..100).map(|_| area.block(8).expect("room")).collect();
+        let blocks: Vec<_> = (0..71).map(|_| area.block(8).expect("room")).collect();
         // Where the thread moves between adds, a line is marked in two rows.
         let add =
             |which: &[usize]| which.iter().for_each(|&n| blocks[n].add_dirty(0, 1, 63, |_| ()));

@@ -205,7 +205,7 @@ fn fair_a_sleeper_delays_no_more_than_a_worker() {
             let comes = Comes::Each(25 * MS);
             let light = Tenant { comes, ..Tenant::new("/light", 0, 4 * MS, 4 * MS) };
             let heavy = Tenant::new("/heavy", 32, MS, cpu);
-            simulate(&[light, heavy], places, cpus, 10 * SECOND)[0].latency_max()
+            simulate(&[light, heavy], places, cpus, 3 * SECOND)[0].latency_max()
         };
         let works = beside(MS, places);
         let sleeps = beside(MS / 100, places);
@@ -274,9 +274,9 @@ fn fair_sleepers_have_eight_places_for_each() {
     for held in [10 * MS, 100 * MS] {
         let tenants =
             [Tenant::new("/works", 16, MS, MS), Tenant::new("/sleeps", 16, held, MS / 100)];
-        let places = part(|found| found.held, &simulate(&tenants, 9, 9, 60 * SECOND));
+        let places = part(|found| found.held, &simulate(&tenants, 9, 9, 20 * SECOND));
         assert!((places - 100.0 / 9.0).abs() < 1.0, "{places} % for work, beside {held:?}");
-        let places = part(|found| found.held, &simulate(&tenants, 9, 0, 60 * SECOND));
+        let places = part(|found| found.held, &simulate(&tenants, 9, 0, 20 * SECOND));
         assert!(places < 5.0, "{places} %: the simulation shows it");
     }
 }
@@ -318,7 +318,7 @@ fn fair_workers_share_cpu_time_by_weight() {
         for paths in [["/a", "/b"], ["/x/a", "/x/b"]] {
             let mut tenants = tenants.each_ref().map(|tenant| Tenant { ..*tenant });
             (tenants[0].path, tenants[1].path) = (paths[0], paths[1]);
-            let of_a = part(|found| found.cpu, &simulate(&tenants, 4, 4, 10 * SECOND));
+            let of_a = part(|found| found.cpu, &simulate(&tenants, 4, 4, 4 * SECOND));
             assert!((of_a - 25.0).abs() < 1.0, "{of_a} %");
         }
     }

@@ -14,6 +14,9 @@ const LIMIT: u64 = 8 << 20;
 /// of a piece.
 const BETWEEN_CHECKS: u64 = 256 << 10;
 
+/// The number of different words that take more than the limit: each of them more than 64 bytes.
+const LARGE: u32 = 200_000;
+
 /// Makes a text of `n` words, all of them different.
 fn words(n: u32) -> Vec<u8> {
     (0..n).flat_map(|n| format!("word{n} ").into_bytes()).collect()
@@ -25,7 +28,7 @@ fn a_runaway_request_ends_at_a_check() {
     let service = Service::start("heap");
     let plan = format!("requests_per_s=1000000&heap_bytes={LIMIT}");
     let key = service.create("runaway", &plan);
-    for (name, n) in [("large", 500_000), ("small", 1_000)] {
+    for (name, n) in [("large", LARGE), ("small", 1_000)] {
         assert_eq!(service.call(&key, "PUT", &format!("/documents/{name}"), &words(n)).0, 201);
     }
     let small = || {
@@ -55,7 +58,7 @@ fn a_runaways_neighbour_is_answered() {
     let service = Service::start("heap-neighbour");
     let plan = format!("requests_per_s=1000000&heap_bytes={LIMIT}");
     let [runaway, neighbour] = ["runaway", "neighbour"].map(|name| service.create(name, &plan));
-    assert_eq!(service.call(&runaway, "PUT", "/documents/a", &words(500_000)).0, 201);
+    assert_eq!(service.call(&runaway, "PUT", "/documents/a", &words(LARGE)).0, 201);
     assert_eq!(service.call(&neighbour, "PUT", "/documents/a", &words(1_000)).0, 201);
     let rounds = std::env::var("SUBMETER_HEAP_ROUNDS").map_or(1, |n| n.parse().expect("rounds"));
     let (runs, ended) = (AtomicBool::new(false), AtomicBool::new(false));

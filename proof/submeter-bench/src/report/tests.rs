@@ -146,8 +146,12 @@ fn our_records_become_pages_with_plots() {
 fn shown_values_are_the_medians_of_the_samples() {
     let mut compared = 0;
     for (path, record) in &*RECORDS {
+        let rows: Vec<_> = record.rows.iter().filter(|row| is_median_of_samples(row)).collect();
+        if rows.is_empty() {
+            continue; // Most records have no such table, and are a second's work to write.
+        }
         let text = markdown(record, definitions());
-        for row in record.rows.iter().filter(|row| is_median_of_samples(row)) {
+        for row in rows {
             let median = quantile(&row.sorted(), 0.5).expect("samples");
             let shown = amount(median, &row.unit);
             assert!(text.contains(&format!("| {shown}")), "{}: {row:?}: {shown}", path.display());

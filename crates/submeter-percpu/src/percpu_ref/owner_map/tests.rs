@@ -138,7 +138,7 @@ fn a_name_is_found_alive_or_not_at_all_stress() {
     }
     let map: OwnerMap<Numbered> = OwnerMap::default();
     let stop = AtomicBool::new(false);
-    let (rounds, witness) = (if cfg!(miri) { 20 } else { 5_000 }, Witness::new());
+    let (rounds, witness) = (if cfg!(miri) { 8 } else { 5_000 }, Witness::new());
     std::thread::scope(|scope| {
         let _stopping = StopOnDrop(&stop);
         for _ in 0..2 {

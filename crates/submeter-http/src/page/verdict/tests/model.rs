@@ -338,8 +338,11 @@ fn truth(had: &Had, demand: &Demand, tenant: &Tenant, excess: f64) -> Truth {
     let past = |of: usize| tenant.past.iter().map(move |second| second[of]);
     let usual = |of: usize| {
         let mut past: Vec<f64> = past(of).filter(|past| !past.is_nan()).collect();
-        past.sort_by(f64::total_cmp);
-        past.get(past.len() / 2).copied().unwrap_or(0.0)
+        let middle = past.len() / 2;
+        if past.is_empty() {
+            return 0.0;
+        }
+        *past.select_nth_unstable_by(middle, f64::total_cmp).1
     };
     let found = past(0).next_back().filter(|found| !found.is_nan()).unwrap_or(1.0);
     let (held, most) = (tenant.live + tenant.stale, past(1).fold(0.0, f64::max));
