@@ -105,6 +105,7 @@ fn percpu_ref_a_new_life_does_not_swallow_a_wait() {
         let waker = Waker::from(Arc::clone(&bell));
         let mut context = Context::from_waker(&waker);
         let mut first = pin!(reference.released());
+        assert_eq!(format!("{first:?}"), "Released(life 0)");
         assert!(first.as_mut().poll(&mut context).is_pending());
         assert!(reference.kill() && reference.reinit());
         assert!(first.as_mut().poll(&mut context).is_ready());
@@ -139,6 +140,45 @@ fn percpu_ref_says_by_the_deadline_who_holds() {
         }
         drop((second, third));
         owner.released_blocking(soon()).expect("nobody holds it");
+    });
+}
+
+#[test]
+fn percpu_ref_puts_are_counted_as_they_are_made() {
+    on_every_backend(|area| {
+        let reference = PercpuRef::with(Options::new().area(area), || ()).expect("room");
+        reference.get_many(5);
+        reference.put_many(3);
+        reference.put();
+        let held: i64 = reference.holders().places().map(|(_, held)| held).sum();
+        assert_eq!(held, i64::from(cfg!(debug_assertions)));
+        reference.put();
+    });
+}
+
+/// A release between a poll's first look and its last is not missed: nobody would wake for it.
+#[test]
+fn percpu_ref_a_release_amid_a_poll_is_found() {
+    struct Puts(Arc<PercpuRef>);
+    impl Wake for Puts {
+        fn wake(self: Arc<Self>) {}
+    }
+    impl Drop for Puts {
+        fn drop(&mut self) {
+            self.0.put();
+        }
+    }
+    on_every_backend(|area| {
+        let reference = PercpuRef::with(Options::new().area(area), || ()).expect("room");
+        let reference = Arc::new(reference);
+        reference.get();
+        reference.kill();
+        let mut released = pin!(reference.released());
+        let puts = Waker::from(Arc::new(Puts(Arc::clone(&reference))));
+        assert!(released.as_mut().poll(&mut Context::from_waker(&puts)).is_pending());
+        drop(puts);
+        // Another waker takes its place, and it is dropped.
+        assert!(released.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
     });
 }
 
