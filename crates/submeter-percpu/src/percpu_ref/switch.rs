@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_barrier_before_an_opening_ends_nothing_later() {
+    fn an_early_barrier_ends_no_later_switch() {
         let area = crate::Area::common().expect("an area");
         let switch = Switch::new(AreaSlots::new(area).expect("room"), false, false);
         let early = switch.begin_atomic().expect("it counted per CPU");

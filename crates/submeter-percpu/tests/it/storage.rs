@@ -363,7 +363,7 @@ fn data_rows_have_the_lines_that_are_open() {
 #[test]
 fn a_block_says_which_words_it_has() {
     on_every_backend(|area| {
-        let _first = area.block(1).expect("room");
+        let _first = area.block(LINE_WORDS + 1).expect("room");
         let block = area.block(20).expect("room").with("mine");
         assert!(!block.is_empty() && block.len() == 20);
         let (word, line) = (block.first_word(), block.first_line());
