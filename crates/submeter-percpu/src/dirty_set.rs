@@ -204,6 +204,15 @@ mod tests {
         marks.take(&mut taken);
         assert_eq!(taken, []);
         assert!(marks.row() < marks.rows());
+        let beyond = || marks.mark(marks.rows(), 0);
+        assert!(std::panic::catch_unwind(beyond).is_err(), "there is no such row");
+    }
+
+    #[test]
+    fn every_thread_has_a_row_where_there_is_one() {
+        let marks = DirtySet::new(64);
+        let rows: Box<[_]> = marks.rows.into_iter().take(1).collect();
+        assert_eq!(DirtySet { rows, ..marks }.row(), 0);
     }
 
     /// A set is empty if it has no room, not if nothing is marked.

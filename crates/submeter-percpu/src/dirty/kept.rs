@@ -255,4 +255,16 @@ mod tests {
         );
         assert_eq!((unread.lines, looked.take()), (64, 8));
     }
+
+    #[test]
+    fn a_whole_flush_ends_what_was_compared_before() {
+        let kept = KeptView::new(1);
+        kept.put(0, 0, 0, 1);
+        kept.end(1);
+        let [compared, counted] = [true, false].map(|is_same| kept.unread(|| 1, |_, _| is_same));
+        kept.begin();
+        kept.end(1);
+        assert!(!kept.holds(&compared), "the line was compared with an older total");
+        assert!(kept.holds(&counted), "no comparison has lowered it");
+    }
 }

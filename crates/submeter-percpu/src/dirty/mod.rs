@@ -333,7 +333,9 @@ mod tests {
         owned.tally.fetch_add(1, Ordering::SeqCst);
         owned.lines[3].fetch_or(1 << 7, Ordering::SeqCst);
         assert_eq!(row.count(), 1);
-        assert_eq!(take_some(row, 4096, &[0]), [0usize; 0]);
+        let mut found = Vec::new();
+        row.find_some(4096, |word, bits| found.push((word, bits)));
+        assert_eq!(found, [(3, 1 << 7)]);
         assert_eq!(take(row, 4096), [3 * 64 + 7]);
         // The thread continues: a summary bit without a line's bit is harmless.
         owned.summary[0].fetch_or(1 << 3, Ordering::SeqCst);
@@ -360,6 +362,22 @@ mod tests {
         assert_eq!(take_some(row, 20_000, &[6]), [6]);
         assert_eq!(take(row, 20_000), [70, 4097, 19_000]);
         assert_eq!(row.count(), 0);
+    }
+
+    #[test]
+    fn a_range_has_its_own_lines_only() {
+        let edges = [0, 1, 2, 62, 63, 64, 65, 70, 127, 128, 129, 191, 192, 255, 256];
+        let owned = Owned::new(257);
+        edges.into_iter().for_each(|line| owned.row().mark(line));
+        for (start, end) in edges.into_iter().flat_map(|a| edges.map(|b| (a, b))) {
+            let mut found = Vec::new();
+            owned.row().find_range(start..end, |word, bits| {
+                assert_ne!(bits, 0);
+                found.extend(lines_of(word, bits));
+            });
+            let expected = edges.into_iter().filter(|line| (start..end).contains(line));
+            assert_eq!(found, expected.collect::<Vec<_>>(), "{start}..{end}");
+        }
     }
 
     #[test]

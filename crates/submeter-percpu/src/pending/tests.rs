@@ -178,3 +178,18 @@ fn a_number_is_that_of_the_last_collection() {
         assert_eq!(numbers.begin(), begun + 1);
     }
 }
+
+#[test]
+fn what_a_collector_notes_is_what_others_find() {
+    let words: [AtomicI64; 3] = Default::default();
+    let (noted, updated) = (Noted(words.each_ref()), Updated::fenced(-5));
+    assert_eq!(updated.batches(), -5);
+    for number in 3..6 {
+        let covered = noted.covered();
+        noted.begin(number);
+        let expected = Collections { begun: number, covered, turn: number - 2 };
+        assert_eq!(noted.collections(&updated), expected);
+        noted.complete(number);
+        assert_eq!(noted.covered(), number);
+    }
+}

@@ -308,7 +308,10 @@ mod tests {
         let count = Count::new(1, false);
         assert_eq!(count.resurrect(), Revival::NotDead);
         assert_eq!(count.kill(true), Kill::Done(Put::Held));
+        assert_eq!((count.exact(), count.is_dead()), (Some(1), true));
         assert_eq!(count.put(1), Put::Last);
-        assert_eq!(Count::new(0, false).kill(false), Kill::Done(Put::Below));
+        let count = Count::new(0, false);
+        assert_eq!(count.kill(false), Kill::Done(Put::Below));
+        assert_eq!((count.exact(), count.is_dead()), (Some(0), true));
     }
 }

@@ -163,3 +163,31 @@ impl fmt::Display for StillHeldError {
 }
 
 impl std::error::Error for StillHeldError {}
+
+#[cfg(all(test, not(loom), debug_assertions))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_location_compiled_twice_has_one_place() {
+        static AGAIN: OnceLock<Location<'static>> = OnceLock::new();
+        let (sites, here, elsewhere) = (Sites::default(), Location::caller(), Location::caller());
+        let again = AGAIN.get_or_init(|| *here);
+        [here, again, here].into_iter().for_each(|location| sites.note(location, 2));
+        sites.note(elsewhere, -1);
+        assert_eq!(sites.list(), [(Some(here), 6), (Some(elsewhere), -1)]);
+    }
+
+    #[test]
+    fn the_text_has_each_place_and_what_it_did() {
+        let here = Location::caller();
+        let sites = vec![(Some(here), 2), (Some(here), -3), (None, 1)];
+        let name = String::from("web");
+        let held = StillHeldError { name, dying: true, references: None, sites };
+        let expected = format!(
+            "web is not released: the kill is in progress: 2 taken at {here}, 3 put at {here}, \
+             1 taken at other places"
+        );
+        assert_eq!(held.to_string(), expected);
+    }
+}

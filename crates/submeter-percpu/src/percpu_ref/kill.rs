@@ -165,7 +165,8 @@ mod tests {
         assert_eq!(barriers(|| assert!(owner().kill())), one());
         assert_eq!(barriers(|| assert!(owner().kill_and_confirm(|| ()))), one());
         assert_eq!(barriers(|| drop(owner())), one());
-        let kept = count(Options::new());
+        let kept = count(Options::new().allow_reinit());
+        assert_eq!(barriers(|| kept.switch_to_percpu()), 0, "it counts per CPU already");
         assert_eq!(barriers(|| kept.switch_to_atomic()), one());
         assert_eq!(barriers(|| assert!(kept.kill())), 0, "nothing is counted per CPU any more");
     }

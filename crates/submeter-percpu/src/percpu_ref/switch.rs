@@ -336,4 +336,20 @@ mod tests {
         assert!((after | switch.finish(stopping)).last);
         assert_eq!(switch.finish(late), After::default());
     }
+
+    #[test]
+    fn an_early_barrier_ends_no_later_switch() {
+        let area = crate::Area::common().expect("an area");
+        let switch = Switch::new(AreaSlots::new(area).expect("room"), false, false);
+        let early = switch.begin_atomic().expect("it counted per CPU");
+        switch.slots.barrier();
+        // Another thread ends it, opens and closes again.
+        assert_eq!(switch.to_percpu(), After::default());
+        let late = switch.begin_atomic().expect("it counted per CPU again");
+        assert_eq!(switch.finish(early), After::default());
+        assert!(switch.count.is_biased(), "sequences may be under way since the opening");
+        switch.slots.barrier();
+        assert_eq!(switch.finish(late), After::default());
+        assert_eq!(switch.count.exact(), Some(1));
+    }
 }

@@ -533,6 +533,22 @@ fn soft_levels_count_as_enforced_ones() {
 /// What a soft budget would not have admitted is spent from no soft budget above, but from an
 /// enforced one: the work is done.
 #[test]
+fn what_a_soft_level_above_refuses_is_not_spent() {
+    let buckets = [half_a_cpu(), half_a_cpu(), half_a_cpu()].map(bucket);
+    buckets.iter().for_each(|bucket| bucket.set_soft(true));
+    spend(&buckets[2], 200 * MS, 0);
+    let (path, mut over) = (buckets.iter().map(Some), Vec::new());
+    for (now_ns, spent) in [(0, 0), (10_000 * MS, 50 * MS.cast_signed())] {
+        let before = buckets.each_ref().map(|bucket| bucket.balance(now_ns).expect("a rate"));
+        admit_all(path.clone(), || now_ns, |level| over.push(level)).expect("it is soft");
+        spend_all(path.clone(), 50 * MS, || now_ns);
+        let after = buckets.each_ref().map(|bucket| bucket.balance(now_ns).expect("a rate"));
+        assert_eq!(after, before.map(|balance| balance - spent), "at {now_ns}");
+    }
+    assert_eq!(over, [2], "and the debt is over after ten seconds");
+}
+
+#[test]
 fn what_is_not_admitted_is_not_spent_above() {
     for is_soft in [false, true] {
         let [leaf, root] = [half_a_cpu(), half_a_cpu()].map(bucket);

@@ -22,7 +22,8 @@ fn a_weight_is_in_range_and_read_as_it_was_set() {
         assert_eq!(bucket.weight(), weight);
     }
     for weight in [0, 10_001] {
-        assert!(bucket.set_weight(Some(weight)).is_err());
+        let error = bucket.set_weight(Some(weight)).expect_err("out of range").to_string();
+        assert_eq!(error, format!("weight {weight} is out of range: use 1 to 10000"));
         assert_eq!(bucket.weight(), Some(7));
     }
 }

@@ -189,6 +189,44 @@ fn the_slowest_level_is_named_and_nothing_taken() {
 }
 
 #[test]
+fn of_equally_slow_levels_the_lowest_is_named() {
+    let levels = [(); 3].map(|()| bucket(Rate { amount: 10, per: SECOND, burst: 10 }));
+    let take = |n| take_all(levels.iter().map(Some), n, || 0, drop);
+    assert_eq!(take(10), Ok(()));
+    assert_eq!(take(1).expect_err("all are empty").levels, 0);
+}
+
+#[test]
+fn a_token_bucket_goes_by_its_clock() {
+    use super::{TestClock, TokenBucket};
+    use crate::LimitMode;
+
+    let clock = TestClock::new();
+    clock.advance(5 * SECOND);
+    let bucket = TokenBucket::with_clock(&clock);
+    let levels = || [None, Some(&bucket)].into_iter();
+    let rate = Rate { amount: 10, per: SECOND, burst: 20 };
+    assert_eq!((bucket.rate(), bucket.balance()), (None, None));
+    bucket.set_rate(Some(rate)).expect("it can be kept");
+    assert_eq!((bucket.rate(), bucket.balance()), (Some(rate), Some(20)));
+    assert!(format!("{bucket:?}").contains("amount: 10"), "{bucket:?}");
+    TokenBucket::try_take(levels(), 5, drop).expect("it has 20");
+    assert_eq!(bucket.balance(), Some(15));
+    TokenBucket::spend(levels(), 25);
+    assert_eq!(bucket.balance(), Some(-10));
+    let refused = TokenBucket::try_take(levels(), 1, drop).expect_err("it owes 10");
+    assert_eq!((refused.levels, refused.retry_after_ns), (1, Some(1_100 * MS)));
+    assert_eq!((refused.rate, refused.by_share), (rate, false));
+    TokenBucket::admit(levels(), drop).expect_err("it owes 10");
+    bucket.set_mode(LimitMode::Soft);
+    let mut over = Vec::new();
+    TokenBucket::admit(levels(), |level| over.push(level)).expect("it is soft");
+    assert_eq!(over, [1]);
+    clock.advance(2 * SECOND);
+    assert_eq!(bucket.balance(), Some(10));
+}
+
+#[test]
 fn throttled_time_is_counted_once() {
     let bucket = bucket(Rate { amount: 10, per: SECOND, burst: 10 });
     assert_eq!(take(&bucket, 10, 0), Ok(()));
@@ -324,7 +362,7 @@ fn an_impossible_rate_is_refused_with_a_remedy() {
         (rate(1, year, 2), "lower it"),
         (rate(10_000_000_000, SECOND, 1000), "raise it"),
     ] {
-        let error = rate.terms().expect_err("it cannot be kept").to_string();
+        let error = rate.check().expect_err("it cannot be kept").to_string();
         assert!(error.contains(&rate.to_string()) && error.contains(remedy), "{error}");
     }
     assert!(rate(1, year, 1).terms().is_ok());

@@ -140,3 +140,38 @@ impl Drop for Mapping {
         }
     }
 }
+
+#[cfg(all(test, target_pointer_width = "64", not(any(miri, windows))))]
+mod tests {
+    use super::*;
+
+    /// Rows of an area that is gone can be opened in parts again.
+    #[test]
+    fn rows_that_end_are_no_longer_counted() {
+        // Other tests have a few hundred at the same time.
+        for _ in 0..8 {
+            let mapping = Mapping::new(400, 100).expect("address space");
+            assert!(mapping.in_parts);
+        }
+    }
+
+    /// Lines are opened as far as they are asked for, and some more.
+    #[test]
+    fn few_lines_are_open_beyond_those_asked_for() {
+        let mapping = Mapping::new(1, 1).expect("address space");
+        for lines in [1, 4096, 4097, 5000, 100_000, 100_001] {
+            mapping.open(lines).expect("room");
+            let open = mapping.open_lines();
+            assert!((lines..=lines + lines / 4 + STEP).contains(&open), "{open} for {lines}");
+        }
+        let mut steps = 0;
+        for lines in (100_000..800_000).step_by(1000) {
+            let before = mapping.open_lines();
+            mapping.open(lines).expect("room");
+            steps += u32::from(mapping.open_lines() != before);
+        }
+        assert!(steps <= 11, "{steps}: each is a quarter more than the one before");
+        mapping.open(LINES).expect("room");
+        assert_eq!(mapping.open_lines(), LINES);
+    }
+}

@@ -101,6 +101,7 @@ fn without_slack_a_limit_is_met_to_the_unit() {
         counter.set_limit(101);
         counter.try_add(1).expect("another limit");
         assert_eq!(counter.limit(), 101);
+        assert_eq!(format!("{counter:?}"), "LimitedCounter(101)");
         assert_eq!((counter.sum(), counter.read().low()), (101, 101));
     });
 }

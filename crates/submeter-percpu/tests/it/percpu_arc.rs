@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use submeter_percpu::percpu_ref::Options;
-use submeter_percpu::{PercpuArc, PercpuOwner};
+use submeter_percpu::percpu_ref::{Options, Start};
+use submeter_percpu::{PercpuArc, PercpuOwner, PercpuRef};
 
 use crate::common::{migrate, on_every_backend, rounds, soon};
 
@@ -74,8 +74,23 @@ fn percpu_arc_drops_its_value_once() {
 #[test]
 fn percpu_arc_has_the_name_that_it_was_given() {
     let options = Options::new().name("session");
-    let (_owner, pointer) = PercpuArc::with(options, ()).expect("room");
+    let (owner, pointer) = PercpuArc::with(options, 7).expect("room");
     assert_eq!((pointer.name(), pointer.clone().name()), ("session", "session"));
+    let text = r#"PercpuOwner { name: "session", dying: false, released: false, .. }"#;
+    assert_eq!((owner.name(), format!("{owner:?}").as_str()), ("session", text));
+    assert_eq!(format!("{pointer:?}"), "PercpuArc(7)");
+    let count = PercpuRef::with(Options::new().name("worker").start(Start::Atomic), || ());
+    let count = count.expect("room");
+    let text = r#"PercpuRef { name: "worker", dying: false, references: 1, released: false }"#;
+    assert_eq!((count.name(), format!("{count:?}").as_str()), ("worker", text));
+}
+
+#[test]
+fn percpu_arc_tells_pointers_to_one_value() {
+    let ((_one, pointer), (_other, elsewhere)) =
+        (PercpuArc::new(1).expect("room"), PercpuArc::new(1).expect("room"));
+    let again = pointer.try_clone_live().expect("alive");
+    assert!(pointer.ptr_eq(&again) && !pointer.ptr_eq(&elsewhere));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Changes of mode and lives of the reference count, on every backend.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 
 use submeter_percpu::percpu_ref::{Options, Start};
 use submeter_percpu::{Area, PercpuRef};
@@ -202,6 +202,25 @@ fn percpu_ref_5_batches_serialise_stress() {
             }
             met.into_inner()
         });
+    });
+}
+
+#[test]
+fn percpu_ref_no_life_begins_amid_a_release() {
+    on_every_backend(|area| {
+        let options = Options::new().area(area).allow_reinit();
+        let reference = Arc::new_cyclic(|this: &Weak<PercpuRef>| {
+            let this = Weak::clone(this);
+            let release = move || {
+                let reference = this.upgrade().expect("kept below");
+                assert!(reference.is_zero() && !reference.reinit());
+            };
+            PercpuRef::with(options, release).expect("room")
+        });
+        assert!(reference.kill() && reference.is_released());
+        assert!(reference.reinit() && reference.tryget_live());
+        reference.put();
+        assert!(reference.kill());
     });
 }
 

@@ -302,7 +302,13 @@ fn lines_of_64_are_those_of_a_range() {
 
 #[test]
 fn owned_rows_are_apart_from_all_others() {
-    let (area, owned) = Area::with_owner(|_| (1, 2)).expect("address space");
+    let mut told = 0;
+    let rows = |data| {
+        told = data;
+        (1, 2)
+    };
+    let (area, owned) = Area::with_owner(rows).expect("address space");
+    assert_eq!(area.data_rows(), told);
     let word = |row: usize, line: usize, n: usize| &owned.lines().line(row, line)[n];
     // Relaxed, all: one thread.
     let store = |row, line, n, to| word(row, line, n).store(to, Ordering::Relaxed);
@@ -330,6 +336,43 @@ fn owned_rows_are_apart_from_all_others() {
     owned.discard(5..6).expect("nothing to do");
     assert_eq!(load(1, 5, 7), 5);
     assert!(std::panic::catch_unwind(|| owned.lines().line(2, 0)).is_err());
+}
+
+#[test]
+fn data_rows_have_the_lines_that_are_open() {
+    on_every_backend(|area| {
+        let block = area.block(2 * LINE_WORDS).expect("room");
+        block.add(LINE_WORDS + 2, 7);
+        let (data, rows, open) = (area.data(), area.data_rows(), area.shared_lines(0).len());
+        let line = block.first_line() + 1;
+        assert!(data.has(rows - 1, open - 1) && data.has(0, line));
+        assert!(!data.has(rows, 0) && !data.has(0, open) && !data.has(rows, open));
+        let lines = || (0..rows).map(|row| data.load_line(row, line));
+        assert_eq!(lines().map(|words| words[2]).sum::<i64>(), 7);
+        for (row, words) in lines().enumerate() {
+            assert!(data.is_line(row, line, &words.map(AtomicI64::new)));
+            for n in 0..LINE_WORDS {
+                let mut other = words;
+                other[n] += 1;
+                assert!(!data.is_line(row, line, &other.map(AtomicI64::new)), "{n} differs");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_block_says_which_words_it_has() {
+    on_every_backend(|area| {
+        let _first = area.block(LINE_WORDS + 1).expect("room");
+        let block = area.block(20).expect("room").with("mine");
+        assert!(!block.is_empty() && block.len() == 20);
+        let (word, line) = (block.first_word(), block.first_line());
+        assert_eq!(word, line * LINE_WORDS);
+        let at = block.block_ref();
+        assert_eq!((at.first_word(), at.first_line(), **at), (word, line, "mine"));
+        let text = format!("Block({word}+20)");
+        assert_eq!((format!("{block:?}"), format!("{at:?}")), (text.clone(), text));
+    });
 }
 
 #[test]

@@ -39,6 +39,47 @@ fn a_trim_keeps_what_is_in_use() {
     assert_eq!(area.trim(), 0, "nothing is free");
 }
 
+/// Returns whether the page with this word has memory.
+#[cfg(all(target_os = "linux", not(miri)))]
+fn has_memory(word: &std::sync::atomic::AtomicI64) -> bool {
+    use std::os::unix::fs::FileExt;
+
+    // An entry of eight bytes for each page; the highest bit says that it has memory.
+    let page = std::ptr::from_ref(word).addr() / submeter_sys::memory::page_size();
+    let mut entry = [0; 8];
+    let pages = std::fs::File::open("/proc/self/pagemap").expect("it was there");
+    pages.read_exact_at(&mut entry, page as u64 * 8).expect("of this process");
+    u64::from_ne_bytes(entry) >> 63 == 1
+}
+
+/// A trim that is due returns the memory of each row, and says how much.
+#[test]
+#[cfg(all(target_os = "linux", not(miri)))]
+fn a_due_trim_returns_memory() {
+    if let Err(error) = std::fs::File::open("/proc/self/pagemap") {
+        eprintln!("skipped: no pages are listed here: {error}");
+        return;
+    }
+    let lines = 20_000;
+    let (area, owned) = Area::with_owner(|_| (1, 1)).expect("address space");
+    assert_eq!(area.trim_when_due(|_| true), 0);
+    let block = area.block(lines * LINE_WORDS).expect("room");
+    let middle = block.first_line() + lines / 2;
+    let (shared, own) = (&area.shared_lines(0)[middle][0], &owned.lines().line(0, middle)[0]);
+    [shared, own].into_iter().for_each(|word| word.store(1, Ordering::Relaxed));
+    assert!(has_memory(shared) && has_memory(own));
+    drop(block);
+    assert!(has_memory(shared), "until it is trimmed");
+    let mut seen = 0;
+    let given = area.trim_when_due(|lines| {
+        seen += lines.len();
+        owned.discard(lines).is_ok()
+    });
+    assert_eq!(given, seen * LINE_WORDS * 8);
+    assert!(seen > lines - 1024 && !has_memory(shared) && !has_memory(own));
+    assert_eq!(area.trim_when_due(|_| true), 0, "it is done");
+}
+
 /// Trims, new blocks and adds race, and every word holds its own.
 #[test]
 fn trims_race_with_adds_stress() {

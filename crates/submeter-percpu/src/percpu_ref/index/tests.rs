@@ -97,6 +97,19 @@ proptest! {
     }
 }
 
+#[test]
+fn no_hash_is_that_of_a_place_never_used() {
+    let (index, guard) = (Index::new(), pin());
+    // Alone, and with the bit that marks a place as used.
+    let objects = Objects(vec![0, 1 << (usize::BITS - 1)]);
+    for object in [0, 1] {
+        let pointer = objects.pointer(object);
+        let is = |found| found == pointer;
+        assert!(index.insert(objects.0[object], pointer, &guard, is).is_none());
+        assert_eq!(index.find(objects.0[object], &guard, is), Some(pointer));
+    }
+}
+
 /// Objects that come and go leave places behind, which are reused or swept out.
 #[test]
 fn a_table_does_not_grow_by_what_comes_and_goes() {

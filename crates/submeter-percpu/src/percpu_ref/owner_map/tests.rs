@@ -38,6 +38,7 @@ fn names_tell_owners_of_one_hash_apart() {
     assert_eq!(replaced.try_clone().as_deref(), Some(&1), "not killed by its replacement");
     assert_eq!(get(&map, "a").as_deref(), Some(&3));
     assert_eq!(map.read().clone_live().len(), 2);
+    assert_eq!((map.len(&pin()), format!("{map:?}").as_str()), (2, "OwnerMap { len: 2, .. }"));
     let mut writing = map.write();
     assert_eq!((writing.take().len(), writing.len()), (2, 0));
     drop(writing);

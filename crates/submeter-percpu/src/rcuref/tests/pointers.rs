@@ -77,6 +77,11 @@ fn rcuarc_tells_objects_apart() {
     let (one, other) = (RcuArc::new(5), RcuArc::new(5));
     assert!(RcuArc::ptr_eq(&one, &one.clone()) && !RcuArc::ptr_eq(&one, &other));
     assert_eq!(format!("{one:?}"), "5");
+    let guard = pin();
+    let borrow = RcuArc::borrow(&one, &guard);
+    assert!(borrow.try_get().is_some_and(|got| RcuArc::ptr_eq(&got, &one)));
+    let slot = RcuSlot::new(other);
+    assert_eq!(format!("{borrow:?}, {slot:?}, {guard:?}"), "5, RcuSlot(Some(5)), Guard { .. }");
 }
 
 #[test]
@@ -110,8 +115,10 @@ fn rcuslot_exchanges_its_contents() {
     let slot = RcuSlot::default();
     let guard = pin();
     assert!(slot.take().is_none() && slot.load(&guard).is_none() && slot.peek(&guard).is_none());
+    assert!(slot.is_empty());
     let first = Alive::new(&living);
     assert!(slot.replace(first.clone()).is_none());
+    assert!(!slot.is_empty());
     assert!(slot.load(&guard).is_some_and(|loaded| RcuArc::ptr_eq(&loaded, &first)));
     let back = slot.swap(Some(Alive::new(&living))).expect("filled above");
     assert!(RcuArc::ptr_eq(&back, &first));

@@ -203,10 +203,36 @@ fn rcuref_hidden_excess_put_is_told_by_the_get() {
 
 #[test]
 fn rcuref_excess_put_before_the_mark_leaks() {
-    let (count, told) = (Count::new(1), Told::default());
-    assert!(count.decrement() && count.decrement());
-    assert!(!count.put_slow(told.note()) && !count.put_slow(told.note()));
-    assert_eq!((told.take(), count.word()), (vec![Notice::ExcessPuts(1)], DEAD));
+    for excess in 1..4 {
+        let (count, told) = (Count::new(1), Told::default());
+        assert!((0..=excess).all(|_| count.decrement()));
+        assert!((0..=excess).all(|_| !count.put_slow(told.note())));
+        assert_eq!((told.take(), count.word()), (vec![Notice::ExcessPuts(excess)], DEAD));
+    }
+}
+
+#[test]
+fn rcuref_zones_begin_where_they_are_said_to() {
+    let told = Told::default();
+    for (drift, notices) in [(1, vec![]), (2, vec![Notice::Saturated])] {
+        let count = Count::at(SATURATED - TOLERANCE - drift);
+        assert!(count.get(told.note()));
+        assert_eq!((told.take(), count.word()), (notices, SATURATED));
+    }
+    let count = Count::at(RELEASED - 1);
+    assert!(!count.get(unexpected), "that reaches the zone of the dead");
+    for word in [1, 2, MAXREF] {
+        assert!(!Count::at(word).decrement(), "others hold it: {word:#x}");
+    }
+}
+
+#[test]
+fn rcuref_gets_of_both_kinds_count() {
+    let (count, guard) = (RcuRef::new(), pin());
+    assert!(count.get() && count.get_ordered());
+    assert_eq!(count.read(), 3);
+    assert_eq!([(); 3].map(|()| count.put(&guard)), [false, false, true]);
+    assert!(count.is_dead() && !count.get() && !count.get_ordered());
 }
 
 #[test]

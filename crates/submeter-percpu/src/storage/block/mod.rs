@@ -460,6 +460,15 @@ mod tests {
         std::thread::scope(|scope| scope.spawn(on_one_cpu).join().expect("no panic"));
     }
 
+    /// A sequence that is disturbed too often leaves its add to a locked row.
+    #[test]
+    fn a_locked_add_beside_sequences_is_summed() {
+        let area = Area::new(|_| 0).expect("address space");
+        let block = area.block(9).expect("room");
+        assert_eq!(block.words().locked_add(8, 5).1, 0);
+        assert_eq!((block.sum(8), area.rows_in_use().len()), (5, area.data_rows()));
+    }
+
     #[test]
     fn a_row_that_was_not_noted_is_not_visited() {
         let area = Area::simulated(3).expect("address space");
