@@ -72,8 +72,8 @@ impl<T: fmt::Display> fmt::Display for Reading<T> {
 /// use std::time::Duration;
 /// use submeter::Tolerance;
 ///
-/// // At most a thousand off, and at most a minute old.
-/// let loose = Tolerance::max_error(1000).max_age(Duration::from_secs(60));
+/// // At most ten thousand off, and at most a minute old.
+/// let loose = Tolerance::max_error(10_000).max_age(Duration::from_secs(60));
 /// // Any error, but not older than a second.
 /// let young = Tolerance::ANY.max_age(Duration::from_secs(1));
 /// assert!(loose != young && young != Tolerance::EXACT);
@@ -93,6 +93,9 @@ impl Tolerance {
     pub const ANY: Tolerance = Tolerance { error: u64::MAX, age: Duration::MAX };
 
     /// Accepts values of any age that may be off by at most `error`, in the metric's unit.
+    ///
+    /// Each line of words that holds unseen updates makes the bound wider by up to a batch: 4,095
+    /// of a count, 128 KiB, or a millisecond of time. A smaller `error` flushes for any of them.
     #[must_use]
     pub const fn max_error(error: u64) -> Tolerance {
         Tolerance { error, ..Tolerance::ANY }

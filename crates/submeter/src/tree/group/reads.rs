@@ -97,8 +97,8 @@ impl Group {
     /// let tree = Tree::new(schema.build()?)?;
     /// tree.root().add(requests, 7);
     ///
-    /// // Up to 2,000 requests may be missing, for up to a minute: no flush.
-    /// let loose = Tolerance::max_error(2000).max_age(Duration::from_secs(60));
+    /// // Up to 5,000 requests may be missing, for up to a minute: no flush.
+    /// let loose = Tolerance::max_error(5000).max_age(Duration::from_secs(60));
     /// assert_eq!(tree.root().read_within(requests, loose).value, 0);
     ///
     /// assert_eq!(tree.root().read_within(requests, Tolerance::EXACT).value, 7);
