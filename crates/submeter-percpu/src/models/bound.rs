@@ -14,12 +14,14 @@ use crate::overflow::{InFlight, batch_overflow, in_flight, marked_overflow};
 use crate::pending::{Noted, Pending, Updated};
 use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-const MASK: u64 = (1 << 12) - 1;
+/// One of those that have a boundary half of it away from 0.
+const BATCH: i64 = 1 << 12;
+const MASK: u64 = BATCH.cast_unsigned() - 1;
 /// Adds from the lower end of a batch to its upper end, and to that of the next.
-const ADDS: [i64; 2] = [4095, 4096];
+const ADDS: [i64; 2] = [BATCH - 1, BATCH];
 /// The lower end of the batch that contains 0, and its upper end.
-const UP_FROM: i64 = -2048;
-const DOWN_FROM: i64 = 2047;
+const UP_FROM: i64 = -BATCH / 2;
+const DOWN_FROM: i64 = BATCH / 2 - 1;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mistake {
@@ -200,7 +202,7 @@ fn loom_a_read_beside_a_crossing_is_bounded() {
 #[should_panic(expected = " is not ")]
 fn loom_finds_crossings_by_other_boundaries() {
     // A single step: a larger one crosses by any boundaries.
-    let adds = [4095, 1];
+    let adds = [BATCH - 1, 1];
     explore_within(2, move || {
         a_crossing_beside_a_flush_and_a_reader(adds, Mistake::OtherBoundaries, false);
     });
