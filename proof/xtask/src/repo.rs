@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use ignore::WalkBuilder;
-
 use crate::rust::Rust;
 
 /// The files of a checkout, or of an unpacked source archive.
@@ -27,36 +25,43 @@ pub(crate) struct File {
     pub(crate) rust: Option<Result<Rust, String>>,
 }
 
+/// Directories without files of the repository, and the end of the names of other files that
+/// `.gitignore` has.
+const NOT_OURS: [&str; 2] = [".git", "target"];
+const PROFILES: &str = ".profraw";
+
 impl Repo {
-    /// Reads all files below `root` that no `.gitignore` excludes.
+    /// Reads all files below `root` but those that builds leave there.
     ///
-    /// It walks the directories instead of asking git, because an unpacked source has no git, and
-    /// because new files are checked before they are added.
+    /// It asks neither git nor `.gitignore`: an unpacked source has no git, and a library for the
+    /// other takes as long to compile as everything else here.
     pub(crate) fn open(root: &Path) -> io::Result<Repo> {
         if !root.join("Cargo.toml").is_file() {
             return Err(io::Error::other("no Cargo.toml here: name the root of the repository"));
         }
         let mut repo = Repo::default();
-        let walk = WalkBuilder::new(root)
-            .hidden(false)
-            .require_git(false)
-            .parents(false)
-            .git_global(false)
-            .git_exclude(false)
-            .filter_entry(|entry| entry.file_name() != ".git")
-            .sort_by_file_name(Ord::cmp)
-            .build();
-        for entry in walk {
-            let entry = entry.map_err(io::Error::other)?;
-            let Ok(relative) = entry.path().strip_prefix(root) else { continue };
-            let path = relative.to_string_lossy().replace('\\', "/");
-            if entry.file_type().is_some_and(|kind| kind.is_file()) {
+        repo.read(root, "")?;
+        repo.files.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(repo)
+    }
+
+    /// Reads the files of one directory, and of those in it.
+    fn read(&mut self, root: &Path, directory: &str) -> io::Result<()> {
+        for entry in std::fs::read_dir(root.join(directory))? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let path =
+                if directory.is_empty() { name.clone() } else { format!("{directory}/{name}") };
+            let kind = entry.file_type()?;
+            if kind.is_dir() && !NOT_OURS.contains(&name.as_str()) {
+                self.read(root, &path)?;
+            } else if kind.is_file() && !name.ends_with(PROFILES) {
                 // A file that is not UTF-8 (a picture) counts as a path, but is not read as text.
                 let content = std::fs::read(entry.path())?;
-                repo.insert(path, content.len(), String::from_utf8(content).ok());
+                self.insert(path, content.len(), String::from_utf8(content).ok());
             }
         }
-        Ok(repo)
+        Ok(())
     }
 
     /// Builds a repository from synthetic files.

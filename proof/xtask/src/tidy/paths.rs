@@ -1,6 +1,6 @@
 //! Every path that a document or a comment names must exist.
 
-use globset::GlobBuilder;
+use fast_glob::glob_match;
 
 use super::{Finding, doc_text, markdown, numbered};
 use crate::repo::{File, Repo};
@@ -105,11 +105,7 @@ fn matches<'r>(repo: &'r Repo, path: &str) -> Vec<&'r str> {
         let root = path.is_empty().then_some("");
         return root.into_iter().chain(repo.paths().filter(|known| *known == path)).collect();
     }
-    let Ok(glob) = GlobBuilder::new(path).literal_separator(true).build() else {
-        return Vec::new();
-    };
-    let glob = glob.compile_matcher();
-    repo.paths().filter(|known| glob.is_match(known)).collect()
+    repo.paths().filter(|known| glob_match(path, known)).collect()
 }
 
 /// Joins the paths and resolves `.` and `..`; `None` for a path that leaves the repository.
