@@ -1,4 +1,5 @@
-//! Trees whose limits are leases.
+//! Trees whose limits are leases. Processes on other servers are tested with their features:
+//! `cargo test -p submeter-fleet --features etcd,redis`.
 
 mod driver;
 #[cfg(unix)]

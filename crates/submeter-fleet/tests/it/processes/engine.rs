@@ -7,9 +7,7 @@ use std::process::Child;
 use std::sync::Arc;
 use std::time::Duration;
 
-use submeter_bank::{
-    Answer, Bank, EtcdBank, Ledger, MemoryBank, Past, RedisBank, Request, SocketBank, SocketServer,
-};
+use submeter_bank::{Answer, Bank, Ledger, MemoryBank, Past, Request, SocketBank, SocketServer};
 use tempfile::TempDir;
 
 use super::{FLOORS, LIMITS, TTL, again, end, stop_for};
@@ -32,21 +30,13 @@ pub(super) trait Engine {
 }
 
 /// A function that asks a bank.
-type Client = Box<dyn Fn(&Request) -> Option<Answer>>;
+pub(super) type Client = Box<dyn Fn(&Request) -> Option<Answer>>;
 
 /// Returns a client of the bank at a URL.
 pub(super) fn client(url: &str) -> Client {
-    if url.starts_with("redis:") {
-        let bank = RedisBank::new(url, "test", TTL).expect("a URL");
-        for (path, limit) in LIMITS {
-            // If the server is away, the first exchange sets it later.
-            let _ = bank.set_limit(&memory_of(path), limit, FLOORS);
-        }
-        return Box::new(move |request| bank.exchange(request).ok());
-    }
-    if url.starts_with("etcd:") {
-        let bank = EtcdBank::new(url, "test", TTL).expect("a URL");
-        return Box::new(move |request| bank.exchange(request).ok());
+    #[cfg(all(feature = "etcd", feature = "redis"))]
+    if let Some(client) = super::server::client(url) {
+        return client;
     }
     let bank = SocketBank::new(url);
     Box::new(move |request| bank.exchange(request).ok())

@@ -7,7 +7,9 @@
 mod arbiter;
 mod engine;
 mod member;
+#[cfg(all(feature = "etcd", feature = "redis"))]
 mod proxy;
+#[cfg(all(feature = "etcd", feature = "redis"))]
 mod server;
 
 use std::process::Child;
@@ -18,7 +20,6 @@ use fastrand::Rng;
 use self::arbiter::Arbiter;
 use self::engine::Engine;
 use self::member::Member;
-use self::server::{Kind, Server};
 
 const TTL: Duration = Duration::from_secs(3);
 /// The limits of the root and of its child.
@@ -104,16 +105,4 @@ fn run(mut engine: impl Engine, seed: u64) {
 #[test]
 fn a_fleet_behind_a_socket_keeps_its_limits() {
     run(engine::Host::start(), 16);
-}
-
-#[test]
-fn a_fleet_on_redis_never_exceeds_its_limits() {
-    let Some(engine) = Server::start(Kind::Redis) else { return };
-    run(engine, 17);
-}
-
-#[test]
-fn a_fleet_on_etcd_never_exceeds_its_limits() {
-    let Some(engine) = Server::start(Kind::Etcd) else { return };
-    run(engine, 18);
 }

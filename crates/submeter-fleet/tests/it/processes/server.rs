@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use submeter_bank::{Budget, EtcdBank, Lent, Limit, Operate, RedisBank};
+use submeter_bank::{Bank, Budget, EtcdBank, Lent, Limit, Operate, RedisBank};
 use tempfile::TempDir;
 
-use super::engine::{Engine, assert_lent};
+use super::engine::{Client, Engine, assert_lent};
 use super::proxy::Proxy;
-use super::{FLOORS, LIMITS, MEMBERS, TTL, end, stop_for};
+use super::{FLOORS, LIMITS, MEMBERS, TTL, end, run, stop_for};
 use crate::world::{memory_of, until};
 
 /// A function that returns who holds what of a budget.
@@ -33,6 +33,23 @@ pub(super) struct Server {
     ends: Arc<AtomicBool>,
     /// Watches what is lent, and returns the most of each limit.
     looks: Option<JoinHandle<[u64; LIMITS.len()]>>,
+}
+
+/// Returns a client of the server at a URL, or `None` for a socket's path.
+pub(super) fn client(url: &str) -> Option<Client> {
+    if url.starts_with("redis:") {
+        let bank = RedisBank::new(url, "test", TTL).expect("a URL");
+        for (path, limit) in LIMITS {
+            // If the server is away, the first exchange sets it later.
+            let _ = bank.set_limit(&memory_of(path), limit, FLOORS);
+        }
+        return Some(Box::new(move |request| bank.exchange(request).ok()));
+    }
+    if url.starts_with("etcd:") {
+        let bank = EtcdBank::new(url, "test", TTL).expect("a URL");
+        return Some(Box::new(move |request| bank.exchange(request).ok()));
+    }
+    None
 }
 
 fn free_address() -> SocketAddr {
@@ -156,4 +173,16 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+#[test]
+fn a_fleet_on_redis_never_exceeds_its_limits() {
+    let Some(engine) = Server::start(Kind::Redis) else { return };
+    run(engine, 17);
+}
+
+#[test]
+fn a_fleet_on_etcd_never_exceeds_its_limits() {
+    let Some(engine) = Server::start(Kind::Etcd) else { return };
+    run(engine, 18);
 }
