@@ -23,7 +23,7 @@ const SUBMETER: Program = Program::new(env!("CARGO_BIN_EXE_submeter"));
 const TENANTS: usize = if cfg!(debug_assertions) { 1_000 } else { 10_000 };
 
 /// How long each kind of client runs.
-const TIME: Duration = Duration::from_millis(if cfg!(debug_assertions) { 1500 } else { 6000 });
+const TIME: Duration = Duration::from_millis(if cfg!(debug_assertions) { 750 } else { 6000 });
 
 /// Time limit for an answer on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -207,7 +207,7 @@ fn a_child_forked_in_first_updates_counts_stress() {
 const FORKS: u32 = 14;
 
 /// The same for the test whose children usually find a lock held, and wait for it for seconds.
-const FORKS_OF_FLUSHES: u32 = 5;
+const FORKS_OF_FLUSHES: u32 = 2;
 
 fn message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());

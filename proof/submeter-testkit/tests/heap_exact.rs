@@ -193,7 +193,7 @@ fn a_forked_child_keeps_books_of_its_own() {
 #[test]
 fn a_forked_child_ends_its_parents_flush() {
     // A child waits for a quarter of a second before it gives up what a thread has left.
-    const FORKS: u32 = 12;
+    const FORKS: u32 = 4;
     let (books, _alone) = books();
     let Books { tree, heap, .. } = books;
     let own = tree.create("/forks").expect("new");
