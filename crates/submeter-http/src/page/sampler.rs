@@ -407,19 +407,20 @@ impl Ids {
 /// Ticks until no handle is left.
 async fn run(shared: Weak<Shared>, watched: Arc<Notify>) {
     let sampler = || shared.upgrade().map(|shared| Sampler { shared });
-    let mut last = Instant::now();
+    // The runtime's clock: where a test pauses it, a due time by the real one would be over at once.
+    let mut last = tokio::time::Instant::now();
     let mut cost = Duration::ZERO;
     loop {
         let idle = (cost * SHARE).clamp(INTERVAL, INTERVAL_MAX);
         let Some(is_watched) = sampler().map(|sampler| sampler.is_watched()) else { return };
         let due = if is_watched { last + INTERVAL } else { last + idle };
         tokio::select! {
-            () = tokio::time::sleep_until(due.into()) => {}
+            () = tokio::time::sleep_until(due) => {}
             // The next sample may be due sooner, or never.
             () = watched.notified() => continue,
         }
         let Some(ticker) = sampler() else { return };
-        last = Instant::now();
+        last = tokio::time::Instant::now();
         // The panic hook has reported a panic; the next tick may do better.
         let _ = tokio::task::spawn_blocking(move || ticker.tick()).await;
         cost = last.elapsed();
@@ -428,6 +429,8 @@ async fn run(shared: Weak<Shared>, watched: Arc<Notify>) {
 
 #[cfg(test)]
 mod tests {
+    use tokio::sync::broadcast::error::TryRecvError;
+
     use super::*;
     use crate::page::tests::Program;
 
@@ -451,5 +454,22 @@ mod tests {
         let second = sampler.totals().await.expect("JSON");
         assert!(!Arc::ptr_eq(&first, &second), "there is room again");
         first.part(0).expect("not withdrawn");
+    }
+
+    /// A test that pauses the runtime's clock has one sample a second of it, and spins for none.
+    #[tokio::test(start_paused = true)]
+    async fn samples_go_by_the_runtimes_clock() {
+        let sampler = Sampler::start(Program::new().shown());
+        let mut ticks = sampler.subscribe().expect("not closed");
+        tokio::time::sleep(5 * INTERVAL + INTERVAL / 2).await;
+        let mut seen = 0;
+        loop {
+            match ticks.try_recv() {
+                Ok(_) => seen += 1,
+                Err(TryRecvError::Lagged(missed)) => seen += missed,
+                Err(_) => break,
+            }
+        }
+        assert!((4..=6).contains(&seen), "{seen} samples in 5 seconds");
     }
 }
