@@ -261,7 +261,7 @@ fn a_group_of_another_tree_has_no_limit() {
 #[test]
 fn what_comes_and_goes_is_never_refused_stress() {
     const THREADS: usize = 4;
-    let looks = if cfg!(miri) { 50 } else { 3_000_000 };
+    let looks = if cfg!(miri) { 50 } else { 1_000_000 };
     let (books, _alone) = books();
     let group = limited(books, "/churn");
     let (is_over, made, much) = (AtomicBool::new(false), AtomicU64::new(0), Witness::new());

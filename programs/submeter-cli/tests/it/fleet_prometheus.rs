@@ -15,7 +15,7 @@ const ITEMS: [usize; 3] = [40, 60, 80];
 const AGAIN: usize = 30;
 
 /// Minimum time for which Prometheus observes them.
-const WINDOW: Duration = Duration::from_secs(20);
+const WINDOW: Duration = Duration::from_secs(5);
 
 struct Prometheus {
     child: Child,
@@ -23,15 +23,15 @@ struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts a Prometheus that has the rules and scrapes these pages each second; returns `None`
-    /// if it is not installed.
+    /// Starts a Prometheus that has the rules and scrapes these pages four times a second; returns
+    /// `None` if it is not installed.
     fn start(directory: &Path, pages: &[SocketAddr]) -> Option<Prometheus> {
         let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
         let address = free.expect("a free port");
         let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("monitoring/rules.yml");
         let targets: Vec<_> = pages.iter().map(ToString::to_string).collect();
         let config = serde_json::json!({
-            "global": { "scrape_interval": "1s", "evaluation_interval": "1s" },
+            "global": { "scrape_interval": "250ms", "evaluation_interval": "250ms" },
             "rule_files": [rules],
             "scrape_configs": [
                 { "job_name": "cache", "static_configs": [{ "targets": targets }] },
@@ -124,8 +124,8 @@ fn prometheus_adds_up_servers_one_of_them_killed() {
         assert_eq!(prometheus.ask(count), Some(what), "{count}");
     }
 
-    // Prometheus extrapolates beyond the first and the last sample at the same rate: by half a
-    // second each, if they are a second apart, and so by a twentieth of this time.
+    // Prometheus extrapolates beyond the first and the last sample at the same rate: by half the
+    // time between two samples each, and so by a twentieth of this time.
     std::thread::sleep(WINDOW.saturating_sub(began.elapsed()));
     let exact = (stored + AGAIN) as f64;
     let about = |n: f64| (n / exact - 1.0).abs() < 0.1;
