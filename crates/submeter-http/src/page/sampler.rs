@@ -407,7 +407,7 @@ impl Ids {
 /// Ticks until no handle is left.
 async fn run(shared: Weak<Shared>, watched: Arc<Notify>) {
     let sampler = || shared.upgrade().map(|shared| Sampler { shared });
-    // The runtime's clock: where a test pauses it, a due time by the real one would be over at once.
+    // The runtime's clock: a test that pauses it would find each due time of the real one over.
     let mut last = tokio::time::Instant::now();
     let mut cost = Duration::ZERO;
     loop {
