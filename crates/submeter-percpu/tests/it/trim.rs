@@ -85,13 +85,17 @@ fn a_due_trim_returns_memory() {
 fn a_trim_that_was_put_off_stays_due() {
     let lines = 20_000;
     let area = Area::new(|_| 0).expect("address space");
-    let mut blocks = [lines, 1].map(|lines| area.block(lines * LINE_WORDS).ok()).to_vec();
-    drop(blocks.swap_remove(0));
+    let Ok(large) = area.block(lines * LINE_WORDS) else {
+        eprintln!("skipped: rows are too short here (64-bit addresses without Miri have room)");
+        return;
+    };
+    let mut other = Some(area.block(1).expect("room"));
+    drop(large);
     area.trim_when_due(|_| {
-        blocks.clear();
+        other = None;
         false
     });
-    assert!(blocks.is_empty(), "it was due");
+    assert!(other.is_none(), "it was due");
     let mut seen = 0;
     area.trim_when_due(|lines| {
         seen += lines.len();
