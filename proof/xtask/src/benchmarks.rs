@@ -17,7 +17,7 @@ const CLOSE: &str = " -->";
 const MORE: [(&str, &str); 2] = [(" beside ", "--beside"), (" of ", "--brief")];
 const END: &str = "<!-- end of record -->";
 /// The documents that contain such marks.
-pub(crate) const FILES: [&str; 8] = [
+pub(crate) const FILES: [&str; 9] = [
     "README.md",
     "BENCHMARKS.md",
     "proof/submeter-bench/record/x86_64-linux/2026-11-26-all.md",
@@ -26,6 +26,7 @@ pub(crate) const FILES: [&str; 8] = [
     "proof/submeter-bench/record/x86_64-linux/2026-11-28-worlds.md",
     "proof/submeter-bench/record/x86_64-linux/2026-11-30-admission.md",
     "proof/submeter-bench/record/x86_64-linux/2026-11-30-alloc.md",
+    "proof/submeter-bench/record/x86_64-linux/2026-12-01-alloc.md",
 ];
 
 /// Returns `document` with the table of claims that `write` makes, if it has a place for the table.

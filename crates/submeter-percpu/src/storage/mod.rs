@@ -54,6 +54,9 @@ struct Inner {
     /// The tallies of the data rows.
     tallies: Tallies,
     allocator: ProcessMutex<Allocator>,
+    /// Whether a trim may be due: most flushes need no lock to learn that none is. Written with
+    /// `allocator` locked.
+    trim_due: AtomicBool,
     /// One more than the last line handed out: a scan must cover all lines before it. It only
     /// grows.
     lines_end: AtomicUsize,
@@ -164,6 +167,7 @@ impl Area {
             beside,
             tallies,
             allocator,
+            trim_due: AtomicBool::new(false),
             lines_end,
             locked_used,
             marked_rows,
@@ -392,17 +396,21 @@ impl Area {
             also(lines.clone())
         });
         // The lock also tells the next owner of a line that it is zero.
-        inner.allocator.lock().return_free_pages(free);
+        let mut allocator = inner.allocator.lock();
+        allocator.return_free_pages(free);
+        inner.note_due(&allocator);
         given
     }
 
     /// Does the same as [`trim`](Area::trim) if a quarter of all words ever handed out is free, and
     /// pages of at least an eighth of that, and of 256 KiB per row, have memory to give back:
-    /// blocks that come and go keep theirs. Otherwise it costs a lock. Calls `also` with each range
+    /// blocks that come and go keep theirs. Otherwise it costs a load. Calls `also` with each range
     /// of lines that no block has, nor gets before `also` returns, to [discard](OwnedRows::discard)
     /// the owner's data about them. Where `also` returns false, the work remains for a later call.
     pub fn trim_when_due(&self, also: impl FnMut(Range<usize>) -> bool) -> usize {
-        let due = self.inner.allocator.lock().wants_trim();
+        let inner = &self.inner;
+        // Relaxed: a hint, which the lock confirms; a later call finds what this one misses.
+        let due = inner.trim_due.load(Ordering::Relaxed) && inner.note_due(&inner.allocator.lock());
         if due { self.trim_with(also) } else { 0 }
     }
 }
@@ -478,6 +486,14 @@ impl Area {
 }
 
 impl Inner {
+    /// Returns whether a trim is due, and notes it. The allocator is locked.
+    fn note_due(&self, allocator: &Allocator) -> bool {
+        let due = allocator.wants_trim();
+        // Relaxed: see `trim_when_due`.
+        self.trim_due.store(due, Ordering::Relaxed);
+        due
+    }
+
     /// Returns the dirty bits of a row, by its number among all rows.
     #[inline]
     fn dirty_bits(&self, row: usize) -> DirtyBits<'_> {

@@ -367,7 +367,7 @@ impl<C: Aggregate> AggregatorInner<C> {
         let gone = state.forget(&mut deaths);
         self.numbers.lock().give(deaths);
         self.flushes.complete(&flush);
-        state.report.duration = flush.elapsed();
+        state.report.duration = self.flushes.age(flush.as_of_ns);
         let report = state.report;
         drop(state);
         // After the lock is released: the slots hold the user's values, whose `drop` may be slow or

@@ -76,7 +76,7 @@ impl UnitKind {
     /// Returns the batch of a metric of this unit, minus one: how much a CPU's word may gain before
     /// the updater raises the ancestors' error bounds. A batch is a power of two, chosen so that
     /// typical requests (one event, a few hundred bytes, a few microseconds) cross it once in about
-    /// 256 to 4,096 updates. A crossing waits for lines that other CPUs have. With 2^10 events, the
+    /// 256 to 4,096 updates. A crossing waits for lines far from its cache. With 2^10 events, the
     /// crossings of a recorded kernel build were one update in 1,050, and decided its p99.9; with
     /// 2^12 they are one in 6,700 (records `2026-11-28-batches` and `2026-12-01-tails`). A batch
     /// twice as large would double the error bound and, for time, what budgets have not been told

@@ -356,6 +356,7 @@ impl Drop for Words {
             allocator.give_words(first, words);
         } else {
             allocator.give_lines(first / LINE_WORDS, self.lines as usize);
+            inner.note_due(&allocator);
         }
     }
 }

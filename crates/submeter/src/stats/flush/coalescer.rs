@@ -37,13 +37,6 @@ pub(crate) struct Begun {
     pub(crate) number: u64,
     /// When, by the coalescer's clock.
     pub(crate) as_of_ns: u64,
-    start: Instant,
-}
-
-impl Begun {
-    pub(crate) fn elapsed(&self) -> Duration {
-        self.start.elapsed()
-    }
 }
 
 impl<K, S> Coalescer<K, S> {
@@ -99,7 +92,7 @@ impl<K, S> Coalescer<K, S> {
     /// Begins a flush. Only for the holder of the lock, before it takes any mark.
     pub(crate) fn begin(&self) -> Begun {
         let number = self.begun.begin();
-        Begun { number, as_of_ns: self.clock.now_ns(), start: Instant::now() }
+        Begun { number, as_of_ns: self.clock.now_ns() }
     }
 
     /// Notes that a flush of everything is complete. Only for the holder of the lock, after it has

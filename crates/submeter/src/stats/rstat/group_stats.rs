@@ -126,6 +126,11 @@ impl Rstat {
 
     /// Adds `batches` to the pending error of a word in all groups of a path.
     fn raise(&self, path: &[u32], word: usize, batches: u32, updated: &Updated<'_>) {
+        // All lines at once: the locked instructions below would wait for one after the other.
+        for &line in path {
+            std::hint::black_box(self.covered(line as usize));
+            self.pending_error(line as usize, word).request();
+        }
         let of = |above, &line: &u32| self.flushes_of(above, line, updated);
         // The root first: which flushes apply to a group depends on those of the groups above it.
         let mut flushes = Collections::default();

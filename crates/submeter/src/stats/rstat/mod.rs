@@ -295,7 +295,7 @@ impl Rstat {
             self.len.fetch_sub(deaths.len(), Ordering::Relaxed);
             state.forget(&mut deaths);
         }
-        Ok(state.report_after(flush.elapsed()))
+        Ok(state.report_after(self.flushes.age(flush.as_of_ns)))
     }
 
     /// Announces that a flush has begun, before it looks for anything.

@@ -174,7 +174,7 @@ impl Rstat {
 
     /// Returns the number of the last complete flush of just this part.
     #[inline]
-    fn covered(&self, line: usize) -> u64 {
+    pub(super) fn covered(&self, line: usize) -> u64 {
         noted(self.flushed_line(line)).covered()
     }
 
