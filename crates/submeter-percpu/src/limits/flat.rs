@@ -145,10 +145,6 @@ impl<S: Stock> Path for Flat<S> {
     }
 
     /// No charge waits for a counter.
-    fn waits_have_ended(&self) -> bool {
-        true
-    }
-
     fn serve(&self) {}
 
     fn reconsider(&self) {}

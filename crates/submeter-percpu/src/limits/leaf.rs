@@ -27,12 +27,16 @@ impl Turn {
         }
     }
 
-    /// Returns the next turn: phases follow each other in one order. Wraps around at a multiple of
-    /// three.
     fn next(self) -> Turn {
-        const WRAP: u32 = u32::MAX / 3 * 3;
-        Turn(if self.0 + 1 == WRAP { 0 } else { self.0 + 1 })
+        Turn(turn_after(self.0))
     }
+}
+
+/// Returns the turn after one of three that follow each other in one order. Wraps around at a
+/// multiple of three.
+pub(super) fn turn_after(turn: u32) -> u32 {
+    const { assert!(u32::MAX.is_multiple_of(3)) };
+    (turn + 1) % u32::MAX
 }
 
 /// The stock of a group's own charges to one quota. Laid out as written: first the fields that
@@ -155,5 +159,17 @@ impl<S: Stock> Leaf<S> {
             self.turn_over();
         }
         stocked
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_the_last_turn_comes_the_first() {
+        let turns = [0, 1, 2, 3, u32::MAX - 2, u32::MAX - 1];
+        assert_eq!(turns.map(turn_after), [1, 2, 3, 4, u32::MAX - 1, 0]);
+        assert!(turns.iter().all(|turn| (turn + 1) % 3 == turn_after(*turn) % 3));
     }
 }

@@ -3,6 +3,7 @@
 
 use submeter_sys::barrier::PATIENCE;
 
+use super::leaf::turn_after;
 use super::words::{AtomicU32, AtomicU64};
 use crate::sync::atomic::{Ordering, fence};
 
@@ -431,10 +432,9 @@ impl Level {
         Level::state(self.tight()) == Tight::Loose
     }
 
-    /// Moves on from a state if it is still the current one. Wraps around at a multiple of three.
+    /// Moves on from a state if it is still the current one.
     pub(super) fn turn_over(&self, from: u32) {
-        const WRAP: u32 = u32::MAX / 3 * 3;
-        let next = if from + 1 == WRAP { 0 } else { from + 1 };
+        let next = turn_after(from);
         // SeqCst: see `held`. A failure means that another thread has moved on.
         _ = self.tight.compare_exchange(from, next, Ordering::SeqCst, Ordering::SeqCst);
     }

@@ -290,7 +290,6 @@ mod tests {
         // As in a child.
         root.node().waiting().with(Queue::forget_waiting);
         assert!(root.poll_charge(new, 50, &mut context).is_pending());
-        root.end_turn(waits, 50);
         assert_eq!(root.poll_charge(granted, 41, &mut context), Poll::Ready(Ok(())));
         assert_eq!(root.usage().current, 100);
         root.release(41);
@@ -298,6 +297,7 @@ mod tests {
         root.release(9);
         assert_eq!(root.poll_charge(new, 50, &mut context), Poll::Ready(Ok(())));
         assert_eq!(root.usage().current, 100);
+        root.end_turn(waits, 50);
         let node = Arc::downgrade(root.node());
         drop(root);
         assert_eq!(node.strong_count(), 0, "what was forgotten keeps the tree");

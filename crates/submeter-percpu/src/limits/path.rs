@@ -30,7 +30,10 @@ pub(crate) trait Path: Sized {
     /// Adds the leaf to those that may be open if `open` returns true; not during a visit.
     fn join(&self, open: &mut dyn FnMut() -> bool);
     fn common(&self) -> &Common;
-    fn waits_have_ended(&self) -> bool;
+    /// Returns whether the waits of its group have ended: never where nothing ends them.
+    fn waits_have_ended(&self) -> bool {
+        false
+    }
     /// Tries the charges that wait at a level of this path again.
     fn serve(&self);
     /// Does the same as [`serve`](Self::serve), after a limit or its mode has changed.

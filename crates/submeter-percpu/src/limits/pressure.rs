@@ -254,6 +254,8 @@ mod tests {
         meter.wait(false, true, 10 * SECOND);
         let fallen = meter.read(3_610 * SECOND);
         assert_eq!(fallen.some.to_string(), "avg10=0.00 avg60=0.00 avg300=0.00 total=10000000");
+        let lines = format!("some {}\nfull {}\n", fallen.some, fallen.full);
+        assert_eq!(fallen.to_string(), lines);
         assert_eq!(fallen.full, Stall::default());
     }
 

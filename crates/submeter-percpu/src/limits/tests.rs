@@ -288,9 +288,6 @@ impl Path for Awaited {
     fn common(&self) -> &Common {
         self.0.common()
     }
-    fn waits_have_ended(&self) -> bool {
-        false
-    }
     fn serve(&self) {}
     fn reconsider(&self) {}
     fn note_charge(&self) {

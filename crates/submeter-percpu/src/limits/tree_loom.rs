@@ -67,9 +67,6 @@ impl Path for At {
     fn common(&self) -> &Common {
         &self.0.common
     }
-    fn waits_have_ended(&self) -> bool {
-        false
-    }
     fn serve(&self) {
         self.0.queue.lock().unwrap().serve(self.levels(), &mut Vec::new());
     }

@@ -174,9 +174,6 @@ impl Path for At {
     fn common(&self) -> &Common {
         &self.0.common
     }
-    fn waits_have_ended(&self) -> bool {
-        false
-    }
     fn serve(&self) {
         step();
         self.0.queue(|queue| {

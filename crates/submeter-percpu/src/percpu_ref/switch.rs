@@ -322,12 +322,84 @@ impl<S: Slots> Switch<S> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use submeter_sys::{Backend, set_thread_number};
+
     use super::super::raw::AreaSlots;
     use super::*;
+    use crate::Area;
+
+    /// Returns an open count of the machine's own backend, and one of locked rows.
+    fn open_on_each() -> [Switch<AreaSlots>; 2] {
+        let rows = Area::with_backend(Backend::LockedByThread, |_| 0).expect("address space");
+        [Area::common().expect("an area"), &rows]
+            .map(|area| Switch::new(AreaSlots::new(area).expect("room"), false, false))
+    }
+
+    /// While a count is open, its references are counted where no other CPU counts.
+    #[test]
+    fn an_open_count_keeps_to_its_own_words() {
+        // A sequence may be interrupted, though not each time.
+        let one_of_many = |add: &dyn Fn() -> bool| (0..100).any(|_| add());
+        for switch in open_on_each() {
+            let slots = &switch.slots;
+            assert!(slots.add_slow(1));
+            if slots.needs_barrier() {
+                assert!(one_of_many(&|| slots.add_one::<1>()) && one_of_many(&|| slots.add(2)));
+            }
+        }
+    }
+
+    /// A row is found by the number of a thread that has one of its own, and by the remainder for
+    /// others.
+    #[test]
+    fn a_thread_without_a_row_of_its_own_counts() {
+        let [_, rows] = open_on_each();
+        set_thread_number(0);
+        let own = rows.slots.row_by_hint().expect("there is a row of this number");
+        assert!(std::ptr::eq(own, rows.slots.row_here().expect("it is open")));
+        set_thread_number(submeter_sys::locked_rows() as u32);
+        assert!(rows.slots.row_by_hint().is_none());
+        assert!(rows.slots.row_here().is_some_and(|row| std::ptr::eq(row, own)));
+    }
+
+    /// References that are put by the slow path are gone.
+    #[test]
+    fn a_slow_put_undoes_a_slow_get() {
+        for switch in open_on_each() {
+            assert!(switch.get_slow(5));
+            assert_eq!(switch.put_slow(3), Put::Held);
+            assert_eq!(switch.to_atomic(), After::default());
+            assert_eq!(switch.count.exact(), Some(3));
+        }
+    }
+
+    /// A change back to per-CPU mode counts what was folded once, even if a fork ends it halfway.
+    #[test]
+    fn what_was_folded_is_not_counted_again() {
+        for switch in open_on_each() {
+            assert!(switch.get_slow(5));
+            assert_eq!(switch.to_atomic(), After::default());
+            assert!(switch.count.bias(switch.slots.prepare()));
+            assert_eq!(switch.help(), After::default());
+            assert_eq!(switch.count.exact(), Some(6));
+        }
+    }
+
+    #[test]
+    fn a_count_starts_again_only_dead_and_at_zero() {
+        for switch in open_on_each() {
+            assert!(!switch.reinit(|| panic!("it is alive")).0);
+            assert!(switch.get_slow(1));
+            assert!(switch.begin_kill(false).is_some());
+            assert!(!switch.reinit(|| panic!("a reference is held")).0);
+            assert_eq!(switch.put_slow(1), Put::Last);
+            assert_eq!(switch.reinit(|| true), (true, After::default()));
+        }
+    }
 
     #[test]
     fn a_kill_folds_whatever_mode_comes_amid_it() {
-        let area = crate::Area::common().expect("an area");
+        let area = Area::common().expect("an area");
         let switch = Switch::new(AreaSlots::new(area).expect("room"), false, false);
         let (after, stopping) = switch.begin_kill(false).expect("alive");
         let stopping = stopping.expect("it counted per CPU");
@@ -339,7 +411,7 @@ mod tests {
 
     #[test]
     fn an_early_barrier_ends_no_later_switch() {
-        let area = crate::Area::common().expect("an area");
+        let area = Area::common().expect("an area");
         let switch = Switch::new(AreaSlots::new(area).expect("room"), false, false);
         let early = switch.begin_atomic().expect("it counted per CPU");
         switch.slots.barrier();

@@ -548,6 +548,21 @@ fn what_a_soft_level_above_refuses_is_not_spent() {
     assert_eq!(over, [2], "and the debt is over after ten seconds");
 }
 
+/// A level that would have admitted the work is not taken for one that would not: what others
+/// below it spend is spent.
+#[test]
+fn a_soft_level_is_beyond_by_itself_alone() {
+    let [leaf, other, root] = [half_a_cpu(), half_a_cpu(), half_a_cpu()].map(bucket);
+    [&leaf, &other, &root].into_iter().for_each(|bucket| bucket.set_soft(true));
+    spend(&leaf, 200 * MS, 0);
+    let mut over = Vec::new();
+    let path = [Some(&leaf), Some(&root)].into_iter();
+    admit_all(path, || 0, |level| over.push(level)).expect("it is soft");
+    spend_all([Some(&other), Some(&root)].into_iter(), 50 * MS, || 0);
+    let left = [&other, &root].map(|bucket| bucket.balance(0));
+    assert_eq!((over, left), (vec![0], [Some(50 * MS.cast_signed()); 2]));
+}
+
 #[test]
 fn what_is_not_admitted_is_not_spent_above() {
     for is_soft in [false, true] {

@@ -106,6 +106,15 @@ fn an_unwanted_share_goes_to_the_others() {
     assert!(got[0] == 1000 && is_about(got[1] as u64, 3, 4), "{got:?}");
 }
 
+/// While others contend, and no longer, half a burst is not for levels without a weight.
+#[test]
+fn half_a_burst_is_for_those_with_a_weight() {
+    let divided = Divided::new(&[1, 0]);
+    assert!(divided.take(0, 1, 0) && divided.take(1, 49, 0));
+    assert!(!divided.take(1, 1, 0) && divided.take(0, 30, 0));
+    assert!([60, 40].iter().all(|&n| divided.take(1, n, 10 * SECOND_NS)));
+}
+
 #[test]
 fn those_without_a_weight_take_what_is_left() {
     let divided = Divided::new(&[100, 0]);

@@ -295,6 +295,16 @@ fn a_refusal_above_gives_back_below() {
     assert_eq!(below.balance(0), Some(10));
 }
 
+/// A soft level that is used up amid a take is reported, and refuses nothing.
+#[test]
+fn a_soft_level_refuses_nothing_amid_a_take() {
+    let [below, above] = two_levels();
+    above.set_soft(true);
+    let other = || take(&above, 10, 0).expect("it is full");
+    assert!(take_while([&below, &above], 5, &Cell::new(0), other));
+    assert_eq!([&below, &above].map(|bucket| bucket.balance(0)), [Some(5), Some(0)]);
+}
+
 #[test]
 fn a_late_return_is_not_on_top_of_a_burst() {
     let [below, above] = two_levels();
@@ -366,6 +376,7 @@ fn an_impossible_rate_is_refused_with_a_remedy() {
         assert!(error.contains(&rate.to_string()) && error.contains(remedy), "{error}");
     }
     assert!(rate(1, year, 1).terms().is_ok());
+    assert!(rate(1_000_000_000, SECOND, 1000).terms().is_ok(), "a microsecond is long enough");
 }
 
 /// All threads together get no more than the burst and the rate.

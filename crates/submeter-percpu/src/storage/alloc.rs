@@ -327,6 +327,30 @@ mod tests {
         allocator.give_lines(line, 1);
         assert_eq!(allocator.fresh, 1);
         assert_eq!(trim(&mut allocator, true)[0], 0..8);
+        // One that is in use again before it was given back is not free.
+        give(&mut allocator, 2..3);
+        assert_eq!((allocator.fresh, allocator.take_lines(1)), (1, Some(23)));
+        assert_eq!(allocator.fresh, 0);
+    }
+
+    /// Of much that is free, an eighth is newly free before it is given back.
+    #[test]
+    fn trimming_waits_for_an_eighth_of_the_free() {
+        let mut allocator = Allocator::new(64);
+        let [given, lines] = [10, 12].map(|times| times * TRIM_LINES_MIN);
+        if lines > LINES {
+            eprintln!("skipped: rows are too short here (64-bit addresses without Miri have room)");
+            return;
+        }
+        (0..lines).for_each(|_| assert!(allocator.take_lines(1).is_some()));
+        (0..given).for_each(|line| allocator.give_lines(line, 1));
+        let taken = allocator.take_free_pages().expect("none are out");
+        allocator.return_free_pages(taken);
+        for line in given..lines {
+            allocator.give_lines(line, 1);
+            let fresh = (line + 1 - given) / 64 * 64;
+            assert_eq!(allocator.wants_trim(), fresh >= (line + 1) / 8, "{fresh} of {line}");
+        }
     }
 
     /// Blocks that end in any order keep at most an eighth of their memory, and give it back once.

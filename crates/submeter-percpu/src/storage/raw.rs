@@ -546,3 +546,42 @@ impl DataRows<'_> {
         unsafe { self.base.add(at).cast().as_ref() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "no such word")]
+    fn a_word_that_is_not_open_is_refused() {
+        let (rows, _) = Rows::new(None, 1, 0, 0).expect("address space");
+        let _ = rows.cpu_word(0);
+    }
+
+    /// Rows have numbers of their own, and words the same number in each.
+    #[test]
+    fn rows_and_words_are_numbered_in_order() {
+        let (rows, owned) = Rows::new(None, 3, 2, 1).expect("address space");
+        assert_eq!(([0, 1].map(|row| rows.shared_row(row)), owned.first), ([3, 4], 5));
+        rows.open(1).expect("room");
+        assert_eq!([0, 3, 7].map(|word| rows.index(rows.at(0, word).as_ptr())), [0, 3, 7]);
+    }
+
+    /// Each row has a dirty bit for each line, wherever in a page the row begins.
+    #[test]
+    fn each_row_has_a_dirty_bit_for_each_line() {
+        let (rows, _) = Rows::new(None, 64, 0, 0).expect("address space");
+        rows.open(LINES).expect("room");
+        let tally = AtomicU64::new(0);
+        for row in 0..64 {
+            let bits = rows.dirty_bits(row, &tally);
+            assert_eq!(
+                (bits.lines.len(), bits.summary.len()),
+                (LINES.div_ceil(64), LINES.div_ceil(64 * 64))
+            );
+            assert!(!bits.is_dirty(LINES - 1));
+            bits.mark(LINES - 1);
+            assert!(bits.is_dirty(LINES - 1), "{row}");
+        }
+    }
+}

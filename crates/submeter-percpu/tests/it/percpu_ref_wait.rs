@@ -95,6 +95,24 @@ fn percpu_ref_each_waiter_is_woken_once_stress() {
     });
 }
 
+/// A wait that is dropped leaves nothing of its task behind.
+#[test]
+fn percpu_ref_a_dropped_wait_frees_its_waker() {
+    on_every_backend(|area| {
+        let reference = PercpuRef::with(Options::new().area(area), || ()).expect("room");
+        let bell = Arc::new(Bell::default());
+        let mut wait = Box::pin(reference.released());
+        assert!(
+            wait.as_mut().poll(&mut Context::from_waker(&Arc::clone(&bell).into())).is_pending()
+        );
+        assert_eq!(Arc::strong_count(&bell), 2);
+        drop(wait);
+        assert_eq!(Arc::strong_count(&bell), 1);
+        reference.kill();
+        assert_eq!(backend(&bell), 0);
+    });
+}
+
 /// A wait belongs to the life in which it began.
 #[test]
 fn percpu_ref_a_new_life_does_not_swallow_a_wait() {

@@ -550,6 +550,15 @@ fn marks_are_found_in_every_marked_row() {
     assert_eq!(found, [3, 64, 127]);
 }
 
+/// Barriers that can wait are spaced as the machine's own need it.
+#[test]
+fn barriers_have_the_spacing_of_their_kind() {
+    on_every_backend(|area| {
+        let spacing = area.barrier_spacing();
+        assert!(!spacing.is_zero() && spacing == submeter_sys::probe().barrier.spacing());
+    });
+}
+
 #[test]
 fn a_simulated_area_has_a_row_for_each_cpu() {
     let cpus = if cfg!(miri) { 5 } else { 200 };

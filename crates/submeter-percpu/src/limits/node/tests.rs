@@ -195,3 +195,41 @@ fn a_child_made_on_top_of_a_move_has_no_stock() {
         assert_eq!((child.node.leaf.cap, child.try_charge(1)), (0, Ok(())));
     });
 }
+
+/// A child that ends leaves no stock behind: what is charged above is exact again.
+#[test]
+fn a_child_that_ends_gives_back_its_stock() {
+    on_each_backend(|root| {
+        root.set_limit(ROOM);
+        let child = root.child();
+        let charged = open(&child);
+        assert!(root.node.level.held() > charged);
+        let ended = Arc::clone(&child.node);
+        drop(child);
+        assert!(ended.leaf.is_closed());
+        assert_eq!((root.node.level.held(), root.node.level.exactly()), (charged, Some(charged)));
+    });
+}
+
+#[test]
+fn charges_beyond_a_soft_limit_are_counted() {
+    on_each_backend(|root| {
+        root.set_limit(10);
+        assert_eq!((root.try_charge(10), root.overdrafts()), (Ok(()), 0));
+        root.set_mode(LimitMode::Soft);
+        for n in 1..4 {
+            assert_eq!((root.try_charge(n), root.overdrafts()), (Ok(()), n));
+        }
+    });
+}
+
+/// Without stock, charges are released at the levels.
+#[test]
+fn what_is_no_stock_is_released_at_the_levels() {
+    on_each_backend(|root| {
+        let child = child_without_words(&root);
+        assert_eq!((child.try_charge(5), child.release_stock(5)), (Ok(()), false));
+        child.release_levels(5);
+        assert_eq!([&child, &root].map(|node| node.usage().current), [0; 2]);
+    });
+}

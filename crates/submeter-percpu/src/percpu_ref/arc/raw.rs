@@ -289,3 +289,21 @@ unsafe fn release<T>(shared: *const Shared<T>) {
         unsafe { ManuallyDrop::drop(&mut *shared.value.get()) };
     });
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::percpu_ref::PercpuArc;
+
+    /// Waiters for a value finish a kill whose thread a fork left behind at its barrier.
+    #[test]
+    fn waiters_for_a_value_finish_its_kill() {
+        let (owner, pointer) = PercpuArc::new(1).expect("room");
+        assert!(Killing(&owner.shared).switch().begin_kill(false).is_some());
+        drop(pointer);
+        assert!(!owner.is_released());
+        owner.released_blocking(Duration::ZERO).expect("finished");
+    }
+}

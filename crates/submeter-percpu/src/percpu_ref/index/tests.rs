@@ -125,18 +125,22 @@ fn a_table_does_not_grow_by_what_comes_and_goes() {
     }
 }
 
+/// A table is three quarters full before it grows, and less than an eighth before it shrinks.
 #[test]
-fn a_table_shrinks_with_what_is_removed() {
+fn a_table_has_the_size_of_what_is_in_it() {
     let (index, guard) = (Index::new(), pin());
     let objects = Objects((0..OBJECTS).map(|object| object.wrapping_mul(0x9E37_79B9)).collect());
     let is = |pointer| move |found| found == pointer;
     for object in 0..OBJECTS {
-        let pointer = objects.pointer(object);
+        let (pointer, before) = (objects.pointer(object), places(&index));
         assert!(index.insert(objects.0[object], pointer, &guard, is(pointer)).is_none());
+        assert_eq!(places(&index) > before, object == before / 4 * 3, "{object} in {before}");
     }
     for object in 1..OBJECTS {
-        let pointer = objects.pointer(object);
+        let (pointer, before) = (objects.pointer(object), places(&index));
         assert!(index.remove(objects.0[object], &guard, is(pointer)).is_some());
+        let is_due = before > PLACES_KEPT && OBJECTS - object < before / 8;
+        assert_eq!(places(&index) < before, is_due, "{} in {before}", OBJECTS - object);
     }
     assert!(places(&index) <= PLACES_KEPT, "{} for one object", places(&index));
 }

@@ -45,6 +45,22 @@ fn names_tell_owners_of_one_hash_apart() {
     assert!(get(&map, "a").is_none());
 }
 
+/// A writer finds and counts what it puts in and takes out, and readers find it as well.
+#[test]
+fn a_writer_finds_and_counts_what_it_puts_in() {
+    let map = OwnerMap::default();
+    let mut writing = map.write();
+    assert_eq!((writing.len(), writing.is_empty()), (0, true));
+    for (number, name) in [(1, "a"), (2, "b")] {
+        assert!(writing.insert(1, owner(name, number), |found| found == name).is_none());
+        assert_eq!(writing.get(1, |found| found == name).as_deref(), Some(&number));
+        assert_eq!((writing.len(), writing.is_empty()), (number, false));
+    }
+    assert!(writing.remove(1, |found| found == "a").is_some());
+    assert!(writing.get(1, |found| found == "a").is_none());
+    assert_eq!((writing.len(), writing.take().len(), writing.is_empty()), (1, 1, true));
+}
+
 /// A map is unused before the first owner is inserted and after the last is taken out.
 #[test]
 fn a_map_without_owners_is_unused() {

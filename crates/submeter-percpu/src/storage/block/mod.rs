@@ -460,6 +460,63 @@ mod tests {
         std::thread::scope(|scope| scope.spawn(on_one_cpu).join().expect("no panic"));
     }
 
+    /// Returns an area of the machine's own backend, and one of locked rows, with whether it has
+    /// sequences.
+    fn areas() -> [(Area, bool); 2] {
+        let has_sequences = submeter_sys::probe().rseq().is_some();
+        let area = Area::new(|_| 0).expect("address space");
+        assert_eq!(area.rseq().is_some(), has_sequences);
+        let rows = Area::with_backend(Backend::LockedByThread, |_| 0).expect("address space");
+        [(area, has_sequences), (rows, false)]
+    }
+
+    /// An add that crosses no boundary is done at once: by a sequence or one locked instruction.
+    #[test]
+    fn an_add_that_crosses_nothing_ends_at_once() {
+        submeter_sys::set_thread_number(0);
+        // A sequence may be interrupted, though not each time.
+        let one_of_many = |add: &dyn Fn() -> bool| (0..100).any(|_| add());
+        for (area, has_sequences) in areas() {
+            let block = area.block(1).expect("room");
+            let word = BlockWord::new(&block, 0);
+            assert_eq!(one_of_many(&|| word.add_inside(1, 1023)), has_sequences);
+            assert_eq!(one_of_many(&|| word.add_inside_locked(1, 1023)), !has_sequences);
+            block.add_dirty(0, 1, 63, |_| ());
+            assert_eq!(one_of_many(&|| block.add_dirty_within(0, 0, 63)), has_sequences);
+            assert_eq!(one_of_many(&|| block.words().add_dirty_within(0, 0, 63)), has_sequences);
+            assert_eq!(block.locked_here(0).is_some(), !has_sequences);
+            // Blocks whose line is clean.
+            let clean = || area.block(1).expect("room").words().add_dirty_inside(0, 1, 63);
+            assert!(one_of_many(&clean));
+        }
+    }
+
+    /// An add across a boundary marks the line of its word, and no locked row beside sequences.
+    #[test]
+    fn an_add_across_marks_the_line_of_its_word() {
+        for (area, _) in areas() {
+            // The first line of a word of bits, so that it has another bit than the next ones.
+            let [first, block] = [1, 20].map(|words| area.block(words).expect("room"));
+            first.add_dirty(0, 1, 63, |_| ());
+            let before = area.rows_in_use();
+            assert_eq!(block.words().add_dirty_across(13, 128, 63), 128);
+            assert_eq!(area.rows_in_use(), before);
+            let mut found = std::collections::BTreeSet::new();
+            area.find_dirty(&super::super::Lines::All, |lines| found.extend(lines.lines()));
+            assert_eq!(found, [first.first_line(), block.first_line() + 1].into());
+        }
+    }
+
+    /// Words are open wherever they lie, and not many more lines.
+    #[test]
+    fn words_are_open_as_far_as_they_reach() {
+        let area = Area::with_backend(Backend::LockedByThread, |_| 0).expect("address space");
+        let lines = if cfg!(miri) { 9 } else { 5000 };
+        let words: Vec<_> = (0..2 * lines).map(|_| area.words(4).expect("room")).collect();
+        words.iter().for_each(|block| block.add(3, 1));
+        assert!((lines..=2 * lines + 4096).contains(&area.inner.rows.open_lines()));
+    }
+
     /// A sequence that is disturbed too often leaves its add to a locked row.
     #[test]
     fn a_locked_add_beside_sequences_is_summed() {
