@@ -399,8 +399,7 @@ mod tests {
 
     #[test]
     fn a_kill_folds_whatever_mode_comes_amid_it() {
-        let area = Area::common().expect("an area");
-        let switch = Switch::new(AreaSlots::new(area).expect("room"), false, false);
+        let [switch, _] = open_on_each();
         let (after, stopping) = switch.begin_kill(false).expect("alive");
         let stopping = stopping.expect("it counted per CPU");
         let late = switch.begin_atomic().expect("not folded yet");
@@ -411,8 +410,7 @@ mod tests {
 
     #[test]
     fn an_early_barrier_ends_no_later_switch() {
-        let area = Area::common().expect("an area");
-        let switch = Switch::new(AreaSlots::new(area).expect("room"), false, false);
+        let [switch, _] = open_on_each();
         let early = switch.begin_atomic().expect("it counted per CPU");
         switch.slots.barrier();
         // Another thread ends it, opens and closes again.

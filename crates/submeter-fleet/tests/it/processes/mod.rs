@@ -8,8 +8,6 @@ mod arbiter;
 mod engine;
 mod member;
 #[cfg(all(feature = "etcd", feature = "redis"))]
-mod proxy;
-#[cfg(all(feature = "etcd", feature = "redis"))]
 mod server;
 
 use std::process::Child;

@@ -1,5 +1,7 @@
 //! A real server as the bank, Redis or etcd, behind a proxy for each member.
 
+mod proxy;
+
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -10,8 +12,8 @@ use std::time::Duration;
 use submeter_bank::{Bank, Budget, EtcdBank, Lent, Limit, Operate, RedisBank};
 use tempfile::TempDir;
 
+use self::proxy::Proxy;
 use super::engine::{Client, Engine, assert_lent};
-use super::proxy::Proxy;
 use super::{FLOORS, LIMITS, MEMBERS, TTL, end, run, stop_for};
 use crate::world::{memory_of, until};
 
