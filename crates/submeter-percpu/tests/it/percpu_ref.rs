@@ -121,7 +121,7 @@ fn percpu_ref_2_a_fold_is_not_zero_early_stress() {
 fn percpu_ref_3_confirm_ends_tryget_live_stress() {
     on_every_backend(|area| {
         for start in [Start::Percpu, Start::Atomic] {
-            until_met(rounds(40), || {
+            until_met(rounds(100), || {
                 let counted = Counted::new(area, Options::new().start(start));
                 let (reference, confirmed) = (&counted.reference, AtomicBool::new(false));
                 let (took_some, was_late) = (AtomicBool::new(false), AtomicBool::new(false));

@@ -130,7 +130,7 @@ fn reads_are_bounded_as_groups_go_stress() {
             })
             .collect();
         // Continues until a reader has come between a flush and what the next one finds.
-        for round in (0..).take_while(|&n| n < 100 || !met.load(Ordering::SeqCst)) {
+        for round in (0..).take_while(|&n| n < 300 || !met.load(Ordering::SeqCst)) {
             let children: Vec<_> = (0..CHILDREN)
                 .map(|n| tree.create(&format!("/{round}-{n}")).expect("room"))
                 .collect();
